@@ -1,0 +1,1 @@
+"""ptx: probabilistic programming for Bayesian transformers."""
