@@ -1,0 +1,68 @@
+# make test, make demo: both make what they need and start at once when it is there.
+#   PYTHON=...  the interpreter (3.11 or newer) to make the environment with; python3 by default
+#   VENV=...    where the environment is kept; .venv by default
+#   ARGS=...    more arguments for pytest or for `ptx demo`
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+BIN    := $(VENV)/bin
+
+# One line that names the interpreter behind PYTHON: version, a checksum of its path, its path. The base interpreter
+# is meant, not an activated environment that stands before it: an environment cannot be remade from inside itself.
+IDENTITY := $(shell $(PYTHON) -c 'import sys, zlib; b = getattr(sys, "_base_executable", sys.executable); \
+	print("%d.%d.%d-%d %s" % (sys.version_info[:3] + (zlib.crc32(b.encode()) & 0xffffffff, b)))' 2>/dev/null)
+STAMP    := $(VENV)/.ptx-$(firstword $(IDENTITY))
+BASE     := $(wordlist 2,99,$(IDENTITY))
+STACK    := $(if $(filter 3.11.%,$(IDENTITY)),py311,py312)
+PINS     := constraints/$(STACK).txt
+PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS)
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow lint docs clean
+help:
+	@echo 'make demo       fit a vision transformer and a sentence classifier by several engines (minutes)'
+	@echo 'make test       the test suite without its slow part'
+	@echo 'make test-slow  the slow statistical gates'
+	@echo 'make lint       ruff, pyright, import contracts'
+	@echo 'make docs       the documentation, into site/'
+	@echo 'make clean      remove the environment, caches and built files'
+	@echo 'Options: PYTHON=python3.12  VENV=.venv-3.12  ARGS="..."'
+
+demo: $(STAMP)-run
+	$(BIN)/ptx demo $(ARGS)
+
+test: $(STAMP)-test
+	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+test-slow: $(STAMP)-test
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(STAMP)-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+docs: $(STAMP)-docs
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .import_linter_cache build dist site
+
+# A stamp of another interpreter's name does not count, so a change of PYTHON makes the environment anew.
+$(STAMP):
+	@test -n '$(IDENTITY)' || { echo 'ptx needs Python 3.11 or newer; "$(PYTHON)" does not run.' \
+		'Name one that does: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'ptx needs Python 3.11 or newer;' \
+		'"$(PYTHON)" is $(firstword $(IDENTITY)).' \
+		'Name a newer one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12' >&2; exit 1; }
+	'$(BASE)' -m venv --clear $(VENV)
+	@touch $@
+
+$(STAMP)-run: $(STAMP) pyproject.toml $(PINS)
+	$(PIP) -e .
+	@touch $@
+
+$(STAMP)-test $(STAMP)-dev $(STAMP)-docs: $(STAMP)-%: $(STAMP) pyproject.toml $(PINS)
+	$(PIP) -e '.[$*]'
+	@touch $@
