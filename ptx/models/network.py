@@ -1,0 +1,98 @@
+"""What a network is, and the pure functions that networks share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+EPSILON = 1e-5  # added to the variance or mean square inside a norm
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Shape, dimension names and fan-in of one kind of weight.
+
+    fan_in: number of terms that one output of the layer sums over, layers apart: embed for `attention.query`, head * head_dim for
+        `attention.output`. None where no such sum exists: biases, norm gains and embedding tables (a look-up picks one row).
+    center: where a prior puts its location: 1 for norm gains, so that the prior mean leaves the norm alone, and 0 for the rest.
+    """
+
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    fan_in: int | None = None
+    center: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.dims) or len(set(self.dims)) != len(self.dims):
+            raise ValueError(f"a weight needs one distinct name per axis; shape {self.shape} came with dims {self.dims}")
+
+
+class Network(Protocol):
+    """A frozen, value-hashed record of sizes with a pure function `(weights, inputs) -> outputs`."""
+
+    @property
+    def num_outputs(self) -> int:
+        """Length of the last axis of the outputs."""
+        ...
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """Every weight by its site name."""
+        ...
+
+    @property
+    def output_dims(self) -> tuple[str, ...]:
+        """Dimension names of the outputs; the first is "row"."""
+        ...
+
+    def __call__(self, weights: Mapping[str, Array], x: Any) -> Array:
+        """Outputs, shape (row, ..., output)."""
+        ...
+
+    def target_mask(self, x: Any) -> Array | None:
+        """True where an entry of the targets counts, shape (row, token); None where all do."""
+        ...
+
+    def check(self, x: Any) -> None:
+        """Raise ValueError or TypeError unless `x` is a concrete batch that the network can take."""
+        ...
+
+
+def softmax(
+    scores: Float[Array, "*batch query key"], mask: Bool[Array, "*#batch #query key"] | None = None
+) -> Float[Array, "*batch query key"]:
+    """p_k = mask_k exp(s_k) / sum_j mask_j exp(s_j), in float32 or better.
+
+    Masked keys get exactly zero. A query with no key left gets zeros throughout, with zero gradient, where a softmax over -inf
+    would give NaN and spread it through every gradient.
+    """
+    scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+    if mask is None:
+        return jax.nn.softmax(scores, axis=-1)
+    scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    highest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    unnormalised = jnp.where(mask, jnp.exp(scores - highest), 0.0)
+    total = jnp.sum(unnormalised, axis=-1, keepdims=True)
+    return unnormalised / jnp.where(total > 0, total, 1.0)
+
+
+def layer_norm(x: Float[Array, "*batch embed"]) -> Float[Array, "*batch embed"]:
+    """(x - mean(x)) / sqrt(var(x) + 1e-5) over the last axis, var with divisor n (Ba et al. 2016), before gain and bias."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + EPSILON)
+
+
+def rms_norm(x: Float[Array, "*batch embed"]) -> Float[Array, "*batch embed"]:
+    """x / sqrt(mean(x^2) + 1e-5) over the last axis (Zhang and Sennrich 2019), before gain and bias."""
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + EPSILON)
+
+
+def dense(
+    x: Float[Array, "batch features"], kernel: Float[Array, "features outputs"], bias: Float[Array, " outputs"] | None = None
+) -> Float[Array, "batch outputs"]:
+    """x W + b on rows already flattened: the gradient of W is then one matrix product (half the time of a batched one on CPU)."""
+    product = x @ kernel
+    return product if bias is None else product + bias[None, :]
