@@ -7,24 +7,26 @@ VENV   ?= .venv
 ARGS   ?=
 BIN    := $(VENV)/bin
 
-# One line that names the interpreter behind PYTHON: version, a checksum of its path, its path. The base interpreter
-# is meant, not an activated environment that stands before it: an environment cannot be remade from inside itself.
-IDENTITY := $(shell $(PYTHON) -c 'import sys, zlib; b = getattr(sys, "_base_executable", sys.executable); \
-	print("%d.%d.%d-%d %s" % (sys.version_info[:3] + (zlib.crc32(b.encode()) & 0xffffffff, b)))' 2>/dev/null)
-STAMP    := $(VENV)/.ptx-$(firstword $(IDENTITY))
-BASE     := $(wordlist 2,99,$(IDENTITY))
-STACK    := $(if $(filter 3.11.%,$(IDENTITY)),py311,py312)
-PINS     := constraints/$(STACK).txt
+# What stands behind PYTHON, in three words: version, checksum of the real path, path. The base interpreter is meant,
+# not an activated environment before it: an environment cannot be remade from inside itself.
+IDENTITY := $(shell $(PYTHON) -c 'import os, sys, zlib; base = getattr(sys, "_base_executable", sys.executable); \
+	mark = zlib.crc32(os.path.realpath(base).encode()) & 0xffffffff; \
+	print("%d.%d.%d %d %s" % (sys.version_info[:3] + (mark, base)))' 2>/dev/null)
+VERSION  := $(word 1,$(IDENTITY))
+BASE     := $(wordlist 3,99,$(IDENTITY))
+STAMP    := $(VENV)/.ptx-$(VERSION)-$(word 2,$(IDENTITY))
+PINS     := constraints/$(if $(filter 3.11.%,$(VERSION)),py311,py312).txt
 PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint docs clean
+.PHONY: help demo test test-slow lint docs pins clean
 help:
 	@echo 'make demo       fit a vision transformer and a sentence classifier by several engines (minutes)'
 	@echo 'make test       the test suite without its slow part'
 	@echo 'make test-slow  the slow statistical gates'
 	@echo 'make lint       ruff, pyright, import contracts'
 	@echo 'make docs       the documentation, into site/'
+	@echo 'make pins       rewrite the constraints file of this Python with the newest packages that fit'
 	@echo 'make clean      remove the environment, caches and built files'
 	@echo 'Options: PYTHON=python3.12  VENV=.venv-3.12  ARGS="..."'
 
@@ -44,17 +46,25 @@ lint: $(STAMP)-dev
 	$(BIN)/lint-imports
 
 docs: $(STAMP)-docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pins: $(STAMP)
+	$(BIN)/python -m venv --clear $(VENV)-pins
+	$(VENV)-pins/bin/python -m pip install --quiet --upgrade -e '.[test,dev,docs]'
+	{ sed -n '/^#/p' $(PINS); $(VENV)-pins/bin/python -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+=='; } \
+		> $(PINS).new
+	mv $(PINS).new $(PINS)
+	rm -rf $(VENV)-pins
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .import_linter_cache build dist site
 
 # A stamp of another interpreter's name does not count, so a change of PYTHON makes the environment anew.
 $(STAMP):
-	@test -n '$(IDENTITY)' || { echo 'ptx needs Python 3.11 or newer; "$(PYTHON)" does not run.' \
+	@test -n '$(VERSION)' || { echo 'ptx needs Python 3.11 or newer; "$(PYTHON)" does not run.' \
 		'Name one that does: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'ptx needs Python 3.11 or newer;' \
-		'"$(PYTHON)" is $(firstword $(IDENTITY)).' \
+		'"$(PYTHON)" is $(VERSION).' \
 		'Name a newer one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12' >&2; exit 1; }
 	'$(BASE)' -m venv --clear $(VENV)
 	@touch $@
