@@ -1,0 +1,38 @@
+"""Compiled programs, kept in one bounded cache so that a second call with equal settings neither retraces nor recompiles."""
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+
+
+def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stages.Compiled:
+    """`jax.jit(fn)` with `static` as its leading arguments, lowered and compiled for arguments like `args`.
+
+    The cache holds the 64 programs used last, keyed by function, static values, tree structure, shapes, dtypes,
+    devices and the JAX settings that change what is traced. `fn` must be a module-level function of hashable statics.
+    """
+    leaves, treedef = jax.tree.flatten(args)
+    return _compile(fn, static, treedef, tuple(_signature(leaf) for leaf in leaves), _settings())
+
+
+def _signature(leaf: Any) -> tuple[Any, ...]:
+    array = leaf if isinstance(leaf, jax.Array) else jax.numpy.asarray(leaf)
+    return array.shape, array.dtype, array.weak_type, array.sharding
+
+
+def _settings() -> tuple[Any, ...]:
+    return jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision, jax.config.jax_debug_nans
+
+
+@lru_cache(maxsize=64)
+def _compile(
+    fn: Callable, static: tuple, treedef: Any, signatures: tuple, settings: tuple
+) -> jax.stages.Compiled:
+    del settings  # part of the key only
+    leaves = [
+        jax.ShapeDtypeStruct(shape, dtype, sharding=sharding, weak_type=weak)
+        for shape, dtype, weak, sharding in signatures
+    ]
+    return jax.jit(partial(fn, *static)).lower(*jax.tree.unflatten(treedef, leaves)).compile()

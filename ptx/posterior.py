@@ -1,0 +1,72 @@
+"""Posterior: draws with axes (chain, draw), sample statistics, cost."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptx.compiled import compiled
+from ptx.target import Position, Target
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What an engine returns.
+
+    Attributes:
+        target: the model lowered on its data.
+        engine: the engine that ran.
+        draws: site -> unconstrained values of shape (num_chains, num_draws, *site shape), on the host.
+        statistics: name -> (num_chains, num_draws), the step's `info` at each kept draw (samplers).
+        history: name -> (num_chains, num_steps), the `info` of every step: loss, acceptance, step size.
+        attributes: engine, versions, seed, seconds, compile_seconds, gradient_evaluations (calls of a gradient,
+            summed over chains; a minibatch counts one), chain_layout, interrupted.
+        findings: what a reader must know before using the draws, in words; empty when nothing was found.
+    """
+
+    target: Target
+    engine: Any
+    draws: dict[str, np.ndarray]
+    statistics: dict[str, np.ndarray]
+    history: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+    findings: tuple[str, ...] = ()
+
+    @property
+    def num_chains(self) -> int:
+        """Chains (or members of an ensemble)."""
+        return self.engine.num_chains
+
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain; fewer than asked for when the run was interrupted."""
+        return next((values.shape[1] for values in self.draws.values()), self.engine.num_draws)
+
+    def constrained(self) -> dict[str, np.ndarray]:
+        """Parameters on their supports: site -> (num_chains, num_draws, *site shape)."""
+        if all(site.support.endswith("Real()") for site in self.target.sites):
+            return dict(self.draws)
+        flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in self.draws.items()}
+        values = _constrain_all(self.target, flat)
+        lead = (self.num_chains, self.num_draws)
+        return {name: array.reshape(*lead, *array.shape[1:]) for name, array in values.items()}
+
+    def replace(self, **changes: Any) -> "Posterior":
+        """A copy with other fields."""
+        return replace(self, **changes)
+
+
+def _constrain_all(target: Target, flat: dict[str, np.ndarray], chunk: int = 256) -> dict[str, np.ndarray]:
+    count = next(iter(flat.values())).shape[0]
+    parts = []
+    for first in range(0, count, chunk):
+        rows = np.minimum(np.arange(first, first + chunk), count - 1)  # one shape, so one compilation
+        batch = jax.tree.map(lambda values, rows=rows: jax.numpy.asarray(values[rows]), flat)
+        constrained = compiled(_constrain, (), target, batch)(target, batch)
+        parts.append(jax.tree.map(lambda values, n=min(chunk, count - first): np.asarray(values)[:n], constrained))
+    return jax.tree.map(lambda *values: np.concatenate(values), *parts)
+
+
+def _constrain(target: Target, batch: Position) -> Position:
+    return jax.vmap(target.constrain)(batch)

@@ -1,0 +1,117 @@
+"""Where chains start: keys, given positions, and a search for a finite log density."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptx import chunk
+from ptx.compiled import compiled
+from ptx.posterior import Posterior
+from ptx.target import Position, Target
+
+ATTEMPTS = 100
+
+
+def as_key(rng_key: Any) -> jax.Array:
+    """A typed JAX key from a key (typed or legacy) or an integer seed in [0, 2**32).
+
+    Raises:
+        TypeError, ValueError: anything else; a seed outside the range would be cut silently.
+    """
+    if isinstance(rng_key, (bool, float)):
+        raise TypeError(f"rng_key: expected a JAX key or an integer seed, got {rng_key!r}")
+    if isinstance(rng_key, (int, np.integer)):
+        if not 0 <= int(rng_key) < 2**32:
+            raise ValueError(f"rng_key: expected an integer seed in [0, 2**32), got {rng_key}; or pass jax.random.key(...)")
+        return jax.random.wrap_key_data(jnp.array([0, int(rng_key)], jnp.uint32), impl="threefry2x32")
+    array = jnp.asarray(rng_key)
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        if array.shape != ():
+            raise ValueError(f"rng_key: expected one key, got an array of keys of shape {array.shape}; pass one of them")
+        return array
+    if array.dtype != jnp.uint32 or array.ndim != 1:
+        raise TypeError(f"rng_key: expected a JAX key or an integer seed, got {array.dtype} of shape {array.shape}")
+    return jax.random.wrap_key_data(array)
+
+
+def starts(rng_key: jax.Array, target: Target, engine: Any, init: Any) -> list[Any]:
+    """The state of each chain before its first step.
+
+    Raises:
+        FloatingPointError: no finite start in 100 attempts, or the given one is not finite; the sites are named.
+        ValueError: `init` does not fit the model's sites.
+    """
+    keys = [chunk.chain_key(rng_key, chain, chunk.CHAIN_START) for chain in range(engine.num_chains)]
+    if init is not None:
+        positions = given_positions(target, init, engine.num_chains)
+        return [_start_at(target, engine, *pair) for pair in zip(keys, positions, strict=True)]
+    return [_start(target, engine, key) for key in keys]
+
+
+def _start(target: Target, engine: Any, key: jax.Array) -> Any:
+    program = compiled(chunk.start, (engine,), target, key, np.int32(0))
+    position = {}
+    for attempt in range(ATTEMPTS):
+        state, position = program(target, key, np.int32(attempt))
+        if _finite(state):
+            return state
+    raise FloatingPointError(
+        f"no start with a finite log density in {ATTEMPTS} attempts; {_blame(target, position)}; check the model, or pass init="
+    )
+
+
+def _start_at(target: Target, engine: Any, key: jax.Array, position: Position) -> Any:
+    state, _ = compiled(chunk.start_at, (engine,), target, key, position)(target, key, position)
+    if not _finite(state):
+        raise FloatingPointError(f"the given start has no finite log density; {_blame(target, position)}")
+    return state
+
+
+def _finite(state: Any) -> bool:
+    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in floats)
+
+
+def _blame(target: Target, position: Position) -> str:
+    """Which terms are not finite there."""
+    halves = compiled(_halves, (), target, position)(target, position)
+    terms = {f"site '{name}'": rows for name, rows in (*halves.by_row.items(), *halves.whole.items())}
+    terms["the log prior"] = halves.log_prior
+    bad = [f"{name} has {np.ravel(v)[~np.isfinite(np.ravel(v))][0]}" for name, v in terms.items() if not np.isfinite(v).all()]
+    return ", ".join(bad) or "the log density is finite, but its gradient is not"
+
+
+def _halves(target: Target, position: Position) -> Any:
+    return target.halves(position)
+
+
+def given_positions(target: Target, init: Any, num_chains: int) -> list[Position]:
+    """One start a chain, from a position, a position with a chain axis, or a Posterior's last draws."""
+    if isinstance(init, Posterior):
+        last = {name: values[:, -1] for name, values in init.draws.items()}
+        init = {name: values[np.arange(num_chains) % len(values)] for name, values in last.items()}
+    if not isinstance(init, dict):
+        raise TypeError(f"init: expected a dict of unconstrained values by site, or a Posterior; got {type(init).__name__}")
+    names = {site.name for site in target.sites}
+    if set(init) != names:
+        raise ValueError(
+            f"init: sites missing: {sorted(names - set(init)) or 'none'}; unknown: {sorted(set(init) - names) or 'none'}"
+        )
+    spread = {site.name: _spread(site.name, init[site.name], site.unconstrained_shape, num_chains) for site in target.sites}
+    return [{name: values[chain] for name, values in spread.items()} for chain in range(num_chains)]
+
+
+def _spread(name: str, value: Any, shape: tuple[int, ...], num_chains: int) -> jax.Array:
+    array = jnp.asarray(value, jnp.result_type(float))
+    if not bool(jnp.isfinite(array).all()):
+        raise FloatingPointError(f"init: site '{name}' has non-finite values")
+    if array.shape == shape:
+        return jnp.broadcast_to(array, (num_chains, *shape))
+    if array.shape == (num_chains, *shape):
+        return array
+    raise ValueError(
+        f"init: site '{name}' has shape {array.shape}; expected its unconstrained shape {shape}, or that with a leading chain "
+        f"axis of {num_chains}"
+    )

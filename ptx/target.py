@@ -1,0 +1,321 @@
+"""Target: a NumPyro program lowered on data to pure functions of the unconstrained position."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpyro.distributions import Dirichlet
+
+from ptx import program
+from ptx.compiled import compiled
+from ptx.data import Data, as_data
+
+Position = dict[str, Float[Array, "..."]]
+
+
+class Site(NamedTuple):
+    """A latent site. Shapes are those of one draw; `row_axis` is the axis that grows with the rows, or None."""
+
+    name: str
+    shape: tuple[int, ...]
+    unconstrained_shape: tuple[int, ...]
+    support: str
+    proper: bool
+    row_axis: int | None
+    plates: tuple[str | None, ...]
+
+
+class Term(NamedTuple):
+    """An observed site or factor. `row_axis` is the axis of its log density that follows the rows, or None."""
+
+    name: str
+    row_axis: int | None
+    is_factor: bool
+
+
+class Halves(NamedTuple):
+    """log prior (a scalar, log-Jacobian included), row-wise and whole log-likelihood terms by site, in nats."""
+
+    log_prior: Float[Array, ""]
+    by_row: dict[str, Float[Array, "rows"]]
+    whole: dict[str, Float[Array, ""]]
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["data"], meta_fields=["model", "sites", "terms", "dims"]
+)
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The model on data, as pure functions of a position (a dict of unconstrained values keyed by site).
+
+        log_density(u) = log_prior(u) + N / B * sum_n log_likelihood(u, batch)_n
+
+    with `u` unconstrained, `log_prior(u) = sum_site log p(T(u)) + log |det T'(u)|`, both halves sums in nats, and B of
+    the N rows in the batch (B = N by default). The prior half holds latent sites, their log-Jacobians and every
+    `numpyro.factor` without a row axis; the likelihood half holds observed sites and factors that follow the rows.
+
+    A Target is a JAX pytree: the data are its leaves, everything else is static and hashable, so a compiled function
+    of a target serves every data set of the same shape. Make one with `lower`.
+    """
+
+    data: Data
+    model: Callable
+    sites: tuple[Site, ...]
+    terms: tuple[Term, ...]
+    dims: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def num_rows(self) -> int:
+        """N, the rows of the data."""
+        return self.data.num_rows
+
+    @property
+    def factorizes(self) -> bool:
+        """Whether every likelihood term is a sum over rows, as minibatches and pointwise scores need."""
+        return all(term.row_axis is not None for term in self.terms)
+
+    def halves(self, position: Position, batch: Data | None = None) -> Halves:
+        """Both halves from one run of the program; the likelihood is unscaled, site by site."""
+        rows = self.data if batch is None else batch
+        trace, latents = program.run(self.model, rows.inputs, rows.targets, program.from_position(position))
+        log_prior = jnp.zeros(())
+        for latent in latents.values():
+            log_prior += program.total(program.log_prob(latent.message)) + latent.log_jacobian
+        by_row, whole = {}, {}
+        for term in self.terms:
+            log_prob = program.log_prob(trace[term.name])
+            if term.row_axis is not None:
+                rows_first = jnp.moveaxis(log_prob, term.row_axis, 0)
+                by_row[term.name] = jax.vmap(program.total)(rows_first)
+            elif term.is_factor:
+                log_prior += program.total(log_prob)
+            else:
+                whole[term.name] = program.total(log_prob)
+        return Halves(log_prior, by_row, whole)
+
+    def log_prior(self, position: Position) -> Float[Array, ""]:
+        """log p(T(u)) + log |det T'(u)| in nats, summed over latent sites and factors without a row axis."""
+        return self.halves(position).log_prior
+
+    def log_likelihood(self, position: Position, batch: Data | None = None) -> Float[Array, "rows"]:
+        """log p(targets_n | T(u), inputs_n) in nats, one entry a row, unscaled.
+
+        Where the likelihood does not factor over rows (`factorizes` is False) the result has one entry, the total.
+        """
+        _, by_row, whole = self.halves(position, batch)
+        pointwise = sum(by_row.values(), jnp.zeros(()))
+        if self.factorizes and by_row:
+            return pointwise
+        return jnp.reshape(jnp.sum(pointwise) + sum(whole.values(), jnp.zeros(())), (1,))
+
+    def log_density(self, position: Position, batch: Data | None = None) -> Float[Array, ""]:
+        """log_prior + N/B * sum(log_likelihood) in nats: the only place where a minibatch is scaled."""
+        log_prior, by_row, whole = self.halves(position, batch)
+        log_likelihood = sum((jnp.sum(rows) for rows in by_row.values()), jnp.zeros(()))
+        if batch is not None:
+            log_likelihood *= self.num_rows / batch.num_rows
+        return log_prior + log_likelihood + sum(whole.values(), jnp.zeros(()))
+
+    def flatten(self, position: Position) -> Float[Array, "size"]:
+        """The position as one vector, sites in the order of their names."""
+        return jnp.concatenate([jnp.ravel(position[name]) for name in sorted(position)])
+
+    def unflatten(self, vector: Float[Array, "size"]) -> Position:
+        """Inverse of `flatten`."""
+        sites = sorted(self.sites, key=lambda site: site.name)
+        ends = np.cumsum([math.prod(site.unconstrained_shape) for site in sites])
+        parts = jnp.split(vector, ends[:-1])
+        return {site.name: part.reshape(site.unconstrained_shape) for site, part in zip(sites, parts, strict=True)}
+
+    def constrain(self, position: Position) -> dict[str, Array]:
+        """Values of the latent sites on their supports."""
+        trace, _ = program.run(self.model, self.data.inputs, self.data.targets, program.from_position(position))
+        return {site.name: trace[site.name]["value"] for site in self.sites}
+
+    def unconstrain(self, values: dict[str, Any]) -> Position:
+        """The position of given values on the supports; inverse of `constrain`."""
+        return self._position(program.from_values(values))
+
+    def sample_prior(self, rng_key: Array) -> Position:
+        """A position drawn from the prior. Raises ValueError where a site has an improper prior."""
+        self.require_proper("a draw from the prior")
+        return self._position(program.from_prior(rng_key))
+
+    def initial_position(self, rng_key: Array) -> Position:
+        """A place to start: prior draws for network weights, uniform(-2, 2) unconstrained for other sites."""
+        return self._position(program.from_start(rng_key))
+
+    def dirichlet_concentrations(self, position: Position) -> dict[str, Float[Array, ""]]:
+        """The smallest concentration of each Dirichlet site, at this position."""
+        _, latents = program.run(self.model, self.data.inputs, self.data.targets, program.from_position(position))
+        found = {name: program.base(latent.message["fn"]) for name, latent in latents.items()}
+        return {name: jnp.min(fn.concentration) for name, fn in found.items() if isinstance(fn, Dirichlet)}
+
+    def _position(self, assign: program.Assign) -> Position:
+        _, latents = program.run(self.model, self.data.inputs, self.data.targets, assign)
+        return {name: latent.unconstrained for name, latent in latents.items()}
+
+    def require_proper(self, purpose: str) -> None:
+        """Raise ValueError, naming the site, unless every prior is proper."""
+        for site in self.sites:
+            if not site.proper:
+                raise ValueError(
+                    f"site '{site.name}': its prior is improper (flat), and {purpose} needs a proper one; give the site a "
+                    "distribution that integrates to one"
+                )
+
+    def require_rows(self, purpose: str) -> None:
+        """Raise ValueError, naming the site, unless the likelihood factors over rows and no latent belongs to a row."""
+        for term in self.terms:
+            if term.row_axis is None and not term.is_factor:
+                raise ValueError(
+                    f"site '{term.name}': its log density does not factor over the rows of the data, and {purpose} needs one "
+                    "term a row; use batch_size=None, or write the site inside a plate over the leading axis"
+                )
+        for site in self.sites:
+            if site.row_axis is not None:
+                raise ValueError(
+                    f"site '{site.name}': a latent that belongs to the rows (its axis {site.row_axis} has their length), and "
+                    f"{purpose} needs latents shared by all rows; use batch_size=None"
+                )
+
+
+def lower(model: Callable, data: Any) -> Target:
+    """Lower `model(inputs, targets=None)` on data.
+
+    Runs the program abstractly at two numbers of rows, which shows the axis of each site that follows the rows, and
+    once on the data, which checks observed values against their distributions' supports.
+
+    Raises:
+        ValueError: a discrete latent, a subsampling plate, `numpyro.param`, mutable state or random numbers inside the
+            program; observed values outside their support (site, row and value named); targets that broadcast against
+            the outputs; a model without observed sites.
+        TypeError: a model that is no callable or not hashable.
+    """
+    data = as_data(data)
+    if not callable(model):
+        raise TypeError(f"model: expected a callable model(inputs, targets=None), got {type(model).__name__}")
+    if hasattr(model, "check"):
+        model.check(data.inputs, data.targets)
+    _hashable(model)
+    device_data = jax.tree.map(jnp.asarray, data)
+    leaves, treedef = jax.tree.flatten(device_data)
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    sites, terms = _structure(model, treedef, shapes, jax.config.jax_enable_x64)
+    dims = tuple((name, tuple(names)) for name, names in getattr(model, "dims", {}).items())
+    target = Target(device_data, model, sites, terms, dims)
+    _check_support(target)
+    return target
+
+
+@lru_cache(maxsize=64)
+def _structure(
+    model: Callable, treedef: Any, shapes: tuple, x64: bool
+) -> tuple[tuple[Site, ...], tuple[Term, ...]]:
+    """Sites and likelihood terms of the program on data of these shapes."""
+    del x64  # part of the cache key only
+    data = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
+    here = _probe(model, data)
+    row_axes = _row_axes(model, data)
+    sites = tuple(
+        Site(name, *record, row_axis=row_axes.get(name), plates=plates) for name, record, plates in here.latents
+    )
+    terms = tuple(Term(name, row_axes.get(name), is_factor) for name, is_factor in here.observed)
+    if not any(not term.is_factor or term.row_axis is not None for term in terms):
+        raise ValueError("model: no observed site; sample the targets with obs=targets")
+    return sites, terms
+
+
+class _Probe(NamedTuple):
+    latents: list[tuple[str, tuple, tuple[str | None, ...]]]
+    observed: list[tuple[str, bool]]
+    shapes: dict[str, tuple[int, ...]]
+
+
+def _probe(model: Callable, data: Any) -> _Probe:
+    """Run abstractly on data of this shape: sites, supports, and the shape of every log density and latent."""
+    latents, observed, shapes = [], [], {}
+
+    def record(data: Data) -> None:
+        start = program.from_start(jax.random.key(0))
+        trace, met = program.run(model, data.inputs, data.targets, start)
+        for name, site in trace.items():
+            if program.is_latent(site):
+                fn, shape = site["fn"], jnp.shape(site["value"])
+                record_ = (shape, jnp.shape(met[name].unconstrained), str(fn.support), program.is_proper(fn))
+                latents.append((name, record_, _plates(site, shape)))
+                shapes[name] = shape
+            elif site["type"] == "sample":
+                observed.append((name, program.is_factor(site)))
+                shapes[name] = jnp.shape(program.log_prob(site))
+
+    jax.eval_shape(record, data)
+    return _Probe(latents, observed, shapes)
+
+
+def _plates(site: program.Message, shape: tuple[int, ...]) -> tuple[str | None, ...]:
+    """Names of the plates that hold the site, axis by axis; None elsewhere."""
+    names: list[str | None] = [None] * len(shape)
+    first = len(shape) - site["fn"].event_dim
+    for frame in site["cond_indep_stack"]:
+        names[first + frame.dim] = frame.name
+    return tuple(names)
+
+
+def _row_axes(model: Callable, data: Any) -> dict[str, int]:
+    """The axis of each site that grows by one when the data do."""
+    counts = (max(data.num_rows, 2), max(data.num_rows, 2) + 1)
+    try:
+        fewer, more = (_probe(model, _with_rows(data, count)).shapes for count in counts)
+    except Exception:  # a program written for exactly these rows: nothing factors, as far as can be seen
+        return {}
+    axes = {}
+    for name in fewer.keys() & more.keys():
+        moved = [axis for axis, (a, b) in enumerate(zip(fewer[name], more[name], strict=True)) if a != b]
+        if len(moved) > 1:
+            raise ValueError(
+                f"site '{name}': its log density has shape {fewer[name]} on {counts[0]} rows, so targets broadcast against "
+                "outputs row by row; give both the same shape, (rows,) against (rows,) or (rows, 1) against (rows, 1)"
+            )
+        if moved:
+            axes[name] = moved[0]
+    return axes
+
+
+def _with_rows(data: Any, count: int) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), data)
+
+
+def _check_support(target: Target) -> None:
+    """Compare every observed value with its distribution's support, once, on the data."""
+    for name, (ok, value) in compiled(_observed, (), target)(target).items():
+        if not np.all(ok):
+            where = tuple(int(i) for i in np.argwhere(~np.asarray(ok))[0])
+            raise ValueError(
+                f"site '{name}': the observed value {np.asarray(value)[where]} at index {where} is outside the support of its "
+                f"distribution ({int(np.sum(~np.asarray(ok)))} such values); check labels, ranges and dtype"
+            )
+
+
+def _observed(target: Target) -> dict[str, tuple[Array, Array]]:
+    """Which observed values lie in their support, and the values."""
+    start = program.from_start(jax.random.key(0))
+    trace, _ = program.run(target.model, target.data.inputs, target.data.targets, start)
+    sites = (trace[term.name] for term in target.terms if not term.is_factor)
+    return {site["name"]: (program.in_support(site), site["value"]) for site in sites}
+
+
+def _hashable(model: Callable) -> None:
+    try:
+        hash(model)
+    except TypeError:
+        raise TypeError(
+            "model: not hashable, so compiled code could not be found again; write a function, or a frozen dataclass whose "
+            "fields are hashable"
+        ) from None
