@@ -1,1 +1,14 @@
-"""ptx: probabilistic programming for Bayesian transformers."""
+"""ptx: probabilistic programming for Bayesian transformers.
+
+A Bayesian transformer is written once, as a NumPyro model with explicit sample sites; any inference engine is then
+chosen for it, and ArviZ diagnoses every posterior.
+"""
+
+from ptx import inference, models
+from ptx.data import Data
+from ptx.infer import infer
+from ptx.posterior import Posterior
+from ptx.target import Target, lower
+from ptx.versions import __version__
+
+__all__ = ["Data", "Posterior", "Target", "__version__", "infer", "inference", "lower", "models"]

@@ -49,12 +49,17 @@ def start(engine: Any, target: Target, rng_key: Array, attempt: Array) -> tuple[
     """State and position at a fresh start."""
     key_position, key_state = jax.random.split(jax.random.fold_in(rng_key, attempt))
     position = target.initial_position(key_position)
-    return engine.init(key_state, target, position), position
+    return _strong(engine.init(key_state, target, position)), position
 
 
 def start_at(engine: Any, target: Target, rng_key: Array, position: Position) -> tuple[Any, Position]:
     """State at a given position."""
-    return engine.init(rng_key, target, position), position
+    return _strong(engine.init(rng_key, target, position)), position
+
+
+def _strong(state: Any) -> Any:
+    """The state with no weakly typed leaf, as a loop that carries it needs."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), state)
 
 
 def steps(

@@ -19,7 +19,8 @@ def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stag
 
 def _signature(leaf: Any) -> tuple[Any, ...]:
     array = leaf if isinstance(leaf, jax.Array) else jax.numpy.asarray(leaf)
-    return array.shape, array.dtype, array.weak_type, array.sharding
+    weak = getattr(array, "weak_type", False)  # keys have none
+    return array.shape, array.dtype, weak, array.sharding
 
 
 def _settings() -> tuple[Any, ...]:

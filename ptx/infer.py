@@ -68,12 +68,12 @@ def infer(
         show("compiling", 0, {})
         run = _prepare(rng_key, target, engine, init, chain_layout)
         compile_seconds = time.perf_counter() - begun
-        positions, history = _run_steps(run, chunk_size, show, stop)
+        positions, history, num_done = _run_steps(run, chunk_size, show, stop)
         if not engine.is_sampler:
             show("drawing", engine.num_steps, {})
             positions = _run_draws(run)
     seconds = time.perf_counter() - begun
-    attributes = _attributes(run, history, rng_key, chain_layout)
+    attributes = _attributes(run, history, num_done, rng_key, chain_layout)
     attributes |= {"seconds": seconds, "compile_seconds": compile_seconds}
     return _finish(run, positions, history, attributes)
 
@@ -118,8 +118,8 @@ def _kept_bytes(engine: Engine, target: Target) -> int:
     return engine.num_chains * (engine.num_draws * size * itemsize + engine.num_steps * 8 * itemsize)
 
 
-def _run_steps(run: _Run, chunk_size: int | None, show: Show, stop: Any) -> tuple[dict, dict]:
-    """Advance all chains chunk by chunk; return kept positions and history, with axes (chain, draw) and (chain, step)."""
+def _run_steps(run: _Run, chunk_size: int | None, show: Show, stop: Any) -> tuple[dict, dict, int]:
+    """Advance all chains chunk by chunk; return kept positions, (chain, draw), history, (chain, step), and steps done."""
     engine, first = run.engine, 0
     count = chunk_size or 10
     positions: list[Any] = []
@@ -137,8 +137,13 @@ def _run_steps(run: _Run, chunk_size: int | None, show: Show, stop: Any) -> tupl
             count = int(np.clip(count * CHUNK_SECONDS / elapsed, 1, 8 * count))
         else:
             count = chunk_size
-    join = lambda parts: jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts) if parts else {}  # noqa: E731
-    return join(positions), join(histories)
+    if not positions:  # interrupted before the first chunk
+        return {}, {}, 0
+    return _join_chunks(positions), _join_chunks(histories), first
+
+
+def _join_chunks(parts: list[Any]) -> Any:
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
 
 
 def _count(engine: Engine, target: Target, first: int, wanted: int) -> int:
@@ -178,17 +183,17 @@ def _run_draws(run: _Run) -> dict[str, np.ndarray]:
             return jax.tree.map(lambda rows: rows[:, :count].copy(), layout.to_host(run.lanes[i], program(*args)))
 
         positions.append(_join_lanes(layout.map_lanes(draw, len(run.lanes), run.num_workers)))
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *positions)
+    return _join_chunks(positions)
 
 
-def _attributes(run: _Run, history: dict, rng_key: Any, chain_layout: str) -> dict[str, Any]:
-    num_done = next((values.shape[1] for values in history.values()), 0)
+def _attributes(run: _Run, history: dict, num_done: int, rng_key: Any, chain_layout: str) -> dict[str, Any]:
     gradients = run.engine.gradients_per_step * run.engine.num_chains * num_done
     return {
         "engine": repr(run.engine),
         "seed": [int(word) for word in np.ravel(jax.random.key_data(rng_key))],
         "gradient_evaluations": int(history["n_steps"].sum()) if "n_steps" in history else gradients,
         "chain_layout": chain_layout,
+        "num_steps": num_done,
         "interrupted": num_done < run.engine.num_steps,
         "num_rows": run.target.num_rows,
         "device": run.lanes[0].device.device_kind,
@@ -213,8 +218,7 @@ def _finish(run: _Run, positions: dict, history: dict, attributes: dict[str, Any
 def _findings(run: _Run, positions: dict, history: dict, statistics: dict, attributes: dict) -> tuple[str, ...]:
     name, found = type(run.engine).__name__, []
     if attributes["interrupted"]:
-        done = next((values.shape[1] for values in history.values()), 0)
-        found.append(f"{name}: interrupted after {done} of {run.engine.num_steps} steps; every chain is equally long")
+        found.append(f"{name}: interrupted after {attributes['num_steps']} of {run.engine.num_steps} steps; every chain is equally long")
     if "nonfinite" in history and history["nonfinite"].any():
         count, size = int(history["nonfinite"].sum()), history["nonfinite"].size
         found.append(f"{name}: {count} of {size} steps had a non-finite gradient and were skipped; lower the step size")

@@ -1,0 +1,108 @@
+"""What HMC and NUTS share: Stan's window adaptation of step size and mass matrix, and what they refuse."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
+from blackjax.adaptation.step_size import dual_averaging_adaptation
+from blackjax.adaptation.window_adaptation import build_schedule
+from blackjax.mcmc.hmc import HMCState
+from blackjax.mcmc.hmc import init as hmc_init
+from jaxtyping import Array, Float
+
+from ptx.inference.engine import require_integer, require_positive
+from ptx.target import Position, Target
+
+SMALLEST_CONCENTRATION = 0.1
+
+
+class State(NamedTuple):
+    """Position as a vector with log density and gradient; step size and inverse mass matrix; adaptation."""
+
+    chain: HMCState
+    step_size: Float[Array, ""]
+    inverse_mass_matrix: Float[Array, "..."]
+    averaging: Any
+    covariance: Any
+
+
+def log_density(target: Target, temperature: float) -> Callable[[Float[Array, "size"]], Float[Array, ""]]:
+    """log p(u) / T over vectors, Jacobian included."""
+    return lambda vector: target.log_density(target.unflatten(vector)) / temperature
+
+
+def check_settings(engine: Any) -> None:
+    """Refuse settings that are out of range."""
+    for name in ("num_draws", "num_chains", "thin"):
+        require_integer(engine, name)
+    require_integer(engine, "num_warmup", 0)
+    for name in ("step_size", "temperature"):
+        require_positive(engine, name)
+    require_positive(engine, "target_acceptance_rate", maximum=1.0)
+    if engine.target_acceptance_rate >= 1.0:
+        raise ValueError(f"{type(engine).__name__}: target_acceptance_rate must be below 1, got 1.0")
+    if not isinstance(engine.dense_mass, bool):
+        raise TypeError(f"{type(engine).__name__}: dense_mass must be True or False, got {engine.dense_mass!r}")
+
+
+def check_target(engine: Any, target: Target) -> None:
+    """Refuse a Dirichlet site of small concentration: in float32 the stick-breaking coordinates are wrong there."""
+    position = target.initial_position(jax.random.key(0))
+    for name, smallest in target.dirichlet_concentrations(position).items():
+        if smallest < SMALLEST_CONCENTRATION:
+            raise ValueError(
+                f"site '{name}': a Dirichlet of concentration {float(smallest):.3g}, and {type(engine).__name__} needs at least "
+                f"{SMALLEST_CONCENTRATION}: below it stick-breaking coordinates give wrong means with a good R-hat. Use SVI, or "
+                "write the site as a softmax of log-gamma variables"
+            )
+
+
+def start(engine: Any, target: Target, position: Position) -> State:
+    """State before the first step: unit mass matrix, the engine's step size."""
+    vector = target.flatten(position)
+    start_averaging, _, _ = dual_averaging_adaptation(engine.target_acceptance_rate)
+    start_covariance, _, _ = mass_matrix_adaptation(not engine.dense_mass)
+    step_size = jnp.asarray(engine.step_size, vector.dtype)
+    covariance = start_covariance(vector.size)
+    averaging = jax.tree.map(jnp.asarray, start_averaging(step_size))
+    chain = hmc_init(vector, log_density(target, engine.temperature))
+    return State(chain, step_size, covariance.inverse_mass_matrix, averaging, covariance)
+
+
+def adapt(engine: Any, state: State, acceptance_rate: Array, step: Array) -> State:
+    """Stan's warm-up, one step of it; the identity after warm-up.
+
+    Dual averaging moves the step size at every step. Inside a slow window the covariance is accumulated; at its end
+    it becomes the inverse mass matrix and both start afresh. After the last step the averaged step size stays.
+    """
+    if engine.num_warmup == 0:
+        return state
+    schedule = build_schedule(engine.num_warmup)
+    stage, window_ends = schedule[jnp.minimum(step, engine.num_warmup - 1)]
+    start_averaging, update_averaging, average = dual_averaging_adaptation(engine.target_acceptance_rate)
+    _, accumulate, finish = mass_matrix_adaptation(not engine.dense_mass)
+
+    def warm_up(state: State) -> State:
+        averaging = update_averaging(state.averaging, jnp.nan_to_num(acceptance_rate))
+        covariance = jax.lax.cond(
+            stage == 1, lambda c: accumulate(c, state.chain.position), lambda c: c, state.covariance
+        )
+        averaging, covariance = jax.lax.cond(
+            window_ends == 1,
+            lambda a, c: (type(a)(*start_averaging(average(a))), finish(c)),
+            lambda a, c: (a, c),
+            averaging,
+            covariance,
+        )
+        last = step == engine.num_warmup - 1
+        step_size = jnp.where(last, average(averaging), jnp.exp(averaging.log_step_size))
+        return State(state.chain, step_size, covariance.inverse_mass_matrix, averaging, covariance)
+
+    return jax.lax.cond(step < engine.num_warmup, warm_up, lambda state: state, state)
+
+
+def keeps(engine: Any, step: Any) -> Any:
+    """Every `thin`-th step after warm-up."""
+    return (step >= engine.num_warmup) & ((step - engine.num_warmup) % engine.thin == engine.thin - 1)

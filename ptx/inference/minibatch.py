@@ -1,0 +1,60 @@
+"""Minibatches on the device: exactly B rows a step, cut from a continuing stream of permutations."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from ptx.data import Data
+from ptx.target import Target
+
+
+class Stream(NamedTuple):
+    """This epoch's order of the rows and the next one's, and where the next batch starts in it."""
+
+    order: Int[Array, "two rows"]
+    start: Int[Array, ""]
+    epoch: Int[Array, ""]
+    rng_key: Any
+
+
+def check(engine: Any, target: Target) -> None:
+    """Refuse minibatches of a target whose likelihood does not factor over rows."""
+    if engine.batch_size is not None:
+        target.require_rows(f"{type(engine).__name__} with batch_size={engine.batch_size}")
+
+
+def start(batch_size: int | None, target: Target, rng_key: Array) -> Stream | None:
+    """The stream before the first batch; None for whole data (`batch_size=None` does not permute)."""
+    if batch_size is None:
+        return None
+    order = jnp.stack([_permutation(rng_key, epoch, target.num_rows) for epoch in (0, 1)])
+    return Stream(order, jnp.int32(0), jnp.int32(2), rng_key)
+
+
+def take(batch_size: int | None, target: Target, stream: Stream | None) -> tuple[Stream | None, Data | None]:
+    """The next batch and the stream after it.
+
+    The stream is pi_0, pi_1, ... with every pi_e a fresh permutation of the N rows; batch t is its entries t B, ...,
+    t B + B - 1, across epochs where it must. So every batch has B rows (B above N becomes N), no row repeats inside
+    an epoch, and over N batches each row comes B times: the mean scaled gradient equals the full one.
+    """
+    if stream is None or batch_size is None:
+        return None, None
+    num_rows = target.num_rows
+    size = min(batch_size, num_rows)
+    rows = jax.lax.dynamic_slice(stream.order.reshape(-1), (stream.start,), (size,))
+    end = stream.start + size
+
+    def next_epoch(stream: Stream) -> Stream:
+        fresh = _permutation(stream.rng_key, stream.epoch, num_rows)
+        order = jnp.stack([stream.order[1], fresh])
+        return Stream(order, end - num_rows, stream.epoch + 1, stream.rng_key)
+
+    stream = jax.lax.cond(end >= num_rows, next_epoch, lambda s: s._replace(start=end), stream)
+    return stream, target.data.take(rows)
+
+
+def _permutation(rng_key: Array, epoch: Any, num_rows: int) -> Int[Array, "rows"]:
+    return jax.random.permutation(jax.random.fold_in(rng_key, epoch), num_rows).astype(jnp.int32)
