@@ -9,6 +9,6 @@ from ptx.data import Data
 from ptx.infer import infer
 from ptx.posterior import Posterior
 from ptx.target import Target, lower
-from ptx.versions import __version__
+from ptx.version import __version__
 
 __all__ = ["Data", "Posterior", "Target", "__version__", "infer", "inference", "lower", "models"]

@@ -15,7 +15,7 @@ from ptx.posterior import Posterior
 from ptx.progress import Show, display, interrupts
 from ptx.start import as_key, starts
 from ptx.target import Target, lower
-from ptx.versions import versions
+from ptx.version import versions
 
 CHUNK_SECONDS = 2.0
 
