@@ -5,6 +5,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stages.Compiled:
@@ -18,9 +19,11 @@ def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stag
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:
-    array = leaf if isinstance(leaf, jax.Array) else jax.numpy.asarray(leaf)
-    weak = getattr(array, "weak_type", False)  # keys have none
-    return array.shape, array.dtype, weak, array.sharding
+    if not isinstance(leaf, jax.Array):  # a host value goes to whatever device the others are on
+        array = np.asarray(leaf)
+        return array.shape, array.dtype, False, None
+    weak = getattr(leaf, "weak_type", False)  # keys have none
+    return leaf.shape, leaf.dtype, weak, leaf.sharding
 
 
 def _settings() -> tuple[Any, ...]:

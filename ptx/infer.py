@@ -1,7 +1,6 @@
 """The verb: `infer` runs any engine on any model; it alone owns the loop, chains, chunks, devices and progress."""
 
 import time
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -9,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptx import chunk, layout
+from ptx.findings import empty, finish
 from ptx.inference.engine import Engine
 from ptx.memory import require_memory
 from ptx.posterior import Posterior
 from ptx.progress import Show, display, interrupts
 from ptx.start import as_key, starts
 from ptx.target import Target, lower
-from ptx.version import versions
 
 CHUNK_SECONDS = 2.0
 
@@ -63,7 +62,7 @@ def infer(
     engine.check(target)
     begun = time.perf_counter()
     if not target.sites:
-        return _empty(target, engine, chain_layout)
+        return empty(target, engine, chain_layout)
     with display(engine, progress) as show, interrupts() as stop:
         show("compiling", 0, {})
         run = _prepare(rng_key, target, engine, init, chain_layout)
@@ -73,9 +72,10 @@ def infer(
             show("drawing", engine.num_steps, {})
             positions = _run_draws(run)
     seconds = time.perf_counter() - begun
-    attributes = _attributes(run, history, num_done, rng_key, chain_layout)
-    attributes |= {"seconds": seconds, "compile_seconds": compile_seconds}
-    return _finish(run, positions, history, attributes)
+    attributes = {"seconds": seconds, "compile_seconds": compile_seconds, "chain_layout": chain_layout}
+    attributes |= {"seed": [int(word) for word in np.ravel(jax.random.key_data(rng_key))]}
+    attributes |= {"num_steps": num_done, "device": run.lanes[0].device.device_kind}
+    return finish(target, engine, positions, history, attributes)
 
 
 class _Run(NamedTuple):
@@ -120,30 +120,35 @@ def _kept_bytes(engine: Engine, target: Target) -> int:
 
 def _run_steps(run: _Run, chunk_size: int | None, show: Show, stop: Any) -> tuple[dict, dict, int]:
     """Advance all chains chunk by chunk; return kept positions, (chain, draw), history, (chain, step), and steps done."""
-    engine, first = run.engine, 0
+    engine, first, kept = run.engine, 0, 0
+    positions: dict[str, np.ndarray] = {}
+    history: dict[str, np.ndarray] = {}
     count = chunk_size or 10
-    positions: list[Any] = []
-    histories: list[Any] = []
-    while first < engine.num_steps and not stop.is_set():
+    while first < engine.num_steps and (first == 0 or not stop.is_set()):
         count = _count(engine, run.target, first, count)
         begun = time.perf_counter()
-        position, history = _run_chunk(run, first, count)
-        positions.append(position)
-        histories.append(history)
+        new_positions, new_history = _run_chunk(run, first, count)
+        positions = _append(positions, new_positions, kept, engine.num_draws)
+        history = _append(history, new_history, first, engine.num_steps)
         first += count
-        show("sampling" if engine.is_sampler else "fitting", first, history)
+        kept += next((values.shape[1] for values in new_positions.values()), 0)
+        show("sampling" if engine.is_sampler else "fitting", first, new_history)
         if chunk_size is None:
             elapsed = max(time.perf_counter() - begun, 1e-6)
             count = int(np.clip(count * CHUNK_SECONDS / elapsed, 1, 8 * count))
         else:
             count = chunk_size
-    if not positions:  # interrupted before the first chunk
-        return {}, {}, 0
-    return _join_chunks(positions), _join_chunks(histories), first
+    trim = lambda arrays, size: {name: values[:, :size] for name, values in arrays.items()}  # noqa: E731
+    return trim(positions, kept), trim(history, first), first
 
 
-def _join_chunks(parts: list[Any]) -> Any:
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
+def _append(arrays: dict, new: dict, start: int, size: int) -> dict[str, np.ndarray]:
+    """`new` written at `start` along axis 1 of host arrays of length `size`, which are made at first use."""
+    for name, values in new.items():
+        if name not in arrays:
+            arrays[name] = np.empty((values.shape[0], size, *values.shape[2:]), values.dtype)
+        arrays[name][:, start : start + values.shape[1]] = values
+    return arrays
 
 
 def _count(engine: Engine, target: Target, first: int, wanted: int) -> int:
@@ -160,8 +165,8 @@ def _run_chunk(run: _Run, first: int, count: int) -> tuple[dict, dict]:
         out = run.program[i](run.targets[i], run.step_keys[i], run.states[i], np.int32(first), np.int32(count))
         run.states[i] = out.state
         kept = int(np.max(out.kept))
-        positions = jax.tree.map(lambda rows: rows[:, :kept].copy(), layout.to_host(lane, out.positions))
-        return positions, jax.tree.map(lambda rows: rows[:, :count].copy(), layout.to_host(lane, out.history))
+        positions = jax.tree.map(lambda rows: rows[:, :kept], layout.to_host(lane, out.positions))
+        return positions, jax.tree.map(lambda rows: rows[:, :count], layout.to_host(lane, out.history))
 
     return _join_lanes(layout.map_lanes(advance, len(run.lanes), run.num_workers))
 
@@ -173,66 +178,15 @@ def _join_lanes(parts: list[Any]) -> Any:
 def _run_draws(run: _Run) -> dict[str, np.ndarray]:
     """`num_draws` draws of each chain's approximation, a buffer at a time."""
     max_kept, _ = chunk.capacity(run.engine, run.target)
-    positions = []
+    positions: dict[str, np.ndarray] = {}
     for first in range(0, run.engine.num_draws, max_kept):
         count = min(max_kept, run.engine.num_draws - first)
 
         def draw(i: int, first: int = first, count: int = count) -> dict[str, np.ndarray]:
             args = (run.targets[i], run.draw_keys[i], run.states[i], np.int32(first), np.int32(count))
             program = layout.lane_program(run.lanes[i], chunk.draws, (run.engine, max_kept), *args)
-            return jax.tree.map(lambda rows: rows[:, :count].copy(), layout.to_host(run.lanes[i], program(*args)))
+            return jax.tree.map(lambda rows: rows[:, :count], layout.to_host(run.lanes[i], program(*args)))
 
-        positions.append(_join_lanes(layout.map_lanes(draw, len(run.lanes), run.num_workers)))
-    return _join_chunks(positions)
-
-
-def _attributes(run: _Run, history: dict, num_done: int, rng_key: Any, chain_layout: str) -> dict[str, Any]:
-    gradients = run.engine.gradients_per_step * run.engine.num_chains * num_done
-    return {
-        "engine": repr(run.engine),
-        "seed": [int(word) for word in np.ravel(jax.random.key_data(rng_key))],
-        "gradient_evaluations": int(history["n_steps"].sum()) if "n_steps" in history else gradients,
-        "chain_layout": chain_layout,
-        "num_steps": num_done,
-        "interrupted": num_done < run.engine.num_steps,
-        "num_rows": run.target.num_rows,
-        "device": run.lanes[0].device.device_kind,
-        "x64": bool(jax.config.jax_enable_x64),
-        **versions(),
-    }
-
-
-def _finish(run: _Run, positions: dict, history: dict, attributes: dict[str, Any]) -> Posterior:
-    """Statistics at kept steps, and what a reader must know."""
-    statistics = {}
-    if run.engine.is_sampler and history:
-        num_done = next(iter(history.values())).shape[1]
-        kept = np.broadcast_to(run.engine.keeps(np.arange(num_done)), num_done)
-        statistics = {name: values[:, kept] for name, values in history.items()}
-    findings = _findings(run, positions, history, statistics, attributes)
-    for finding in findings:
-        warnings.warn(finding, RuntimeWarning, stacklevel=3)
-    return Posterior(run.target, run.engine, positions, statistics, history, attributes, findings)
-
-
-def _findings(run: _Run, positions: dict, history: dict, statistics: dict, attributes: dict) -> tuple[str, ...]:
-    name, found = type(run.engine).__name__, []
-    if attributes["interrupted"]:
-        found.append(f"{name}: interrupted after {attributes['num_steps']} of {run.engine.num_steps} steps; every chain is equally long")
-    if "nonfinite" in history and history["nonfinite"].any():
-        count, size = int(history["nonfinite"].sum()), history["nonfinite"].size
-        found.append(f"{name}: {count} of {size} steps had a non-finite gradient and were skipped; lower the step size")
-    if "diverging" in statistics and statistics["diverging"].any():
-        count, size = int(statistics["diverging"].sum()), statistics["diverging"].size
-        found.append(f"{name}: {count} of {size} kept draws ended a divergent trajectory; raise target_acceptance_rate")
-    for site, values in positions.items():
-        if not np.isfinite(values).all():
-            found.append(f"{name}: site '{site}' has non-finite draws; do not use them")
-    return tuple(found)
-
-
-def _empty(target: Target, engine: Engine, chain_layout: str) -> Posterior:
-    """A model without latent sites: nothing to infer, nothing to run."""
-    attributes = {"engine": repr(engine), "chain_layout": chain_layout, "gradient_evaluations": 0, "seconds": 0.0}
-    attributes |= {"compile_seconds": 0.0, "interrupted": False, "num_rows": target.num_rows, **versions()}
-    return Posterior(target, engine, {}, {}, {}, attributes, ("the model has no latent site: nothing was inferred",))
+        drawn = _join_lanes(layout.map_lanes(draw, len(run.lanes), run.num_workers))
+        positions = _append(positions, drawn, first, run.engine.num_draws)
+    return positions
