@@ -68,7 +68,8 @@ def mean_nll(log_likelihood: Any, *, mask: Any = None) -> float:
 
     Args:
         log_likelihood: pointwise log densities log p(y_n | draw s) of shape (chain, draw, rows), or
-            (chain, draw, rows, tokens) to score token by token.
+            (chain, draw, rows, tokens) to score token by token. Where a row is a whole sequence, the score is in
+            nats per sequence, of its joint density; token by token it is in nats per token.
         mask: bool of shape (rows,) or (rows, tokens), True where a position counts. Padding has log density 0
             in ptx: without the mask it would count as certain.
 
