@@ -19,6 +19,7 @@ PINS     := constraints/$(if $(filter 3.11.%,$(VERSION)),py311,py312).txt
 PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS)
 
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 .PHONY: help demo test test-slow lint docs pins clean
 help:
 	@echo 'make demo       fit a vision transformer and a sentence classifier by several engines (minutes)'
