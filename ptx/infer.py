@@ -58,6 +58,8 @@ def infer(
     chain_layout = layout.resolve(chain_layout)
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
         raise ValueError(f"chunk_size: expected a positive integer or None, got {chunk_size!r}")
+    if isinstance(engine, type) or not hasattr(engine, "is_sampler"):
+        raise TypeError(f"engine: expected an engine such as ptx.inference.NUTS(), got {engine!r}")
     target = lower(model, data)
     engine.check(target)
     begun = time.perf_counter()

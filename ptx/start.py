@@ -20,7 +20,7 @@ def as_key(rng_key: Any) -> jax.Array:
     Raises:
         TypeError, ValueError: anything else; a seed outside the range would be cut silently.
     """
-    if isinstance(rng_key, (bool, float)):
+    if isinstance(rng_key, bool) or not isinstance(rng_key, (int, np.integer, np.ndarray, jax.Array)):
         raise TypeError(f"rng_key: expected a JAX key or an integer seed, got {rng_key!r}")
     if isinstance(rng_key, (int, np.integer)):
         if not 0 <= int(rng_key) < 2**32:
