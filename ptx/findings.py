@@ -13,9 +13,14 @@ from ptx.version import versions
 
 
 def finish(
-    target: Target, engine: Engine, positions: dict, history: dict, attributes: dict[str, Any]
+    target: Target,
+    engine: Engine,
+    positions: dict,
+    history: dict,
+    attributes: dict[str, Any],
+    findings: tuple[str, ...],
 ) -> Posterior:
-    """The Posterior of a run; every finding is also a RuntimeWarning."""
+    """The Posterior of a run; every finding, the engine's own included, is also a RuntimeWarning."""
     num_done = attributes["num_steps"]
     gradients = engine.gradients_per_step * engine.num_chains * num_done
     attributes = {
@@ -31,7 +36,7 @@ def finish(
     if engine.is_sampler and num_done:
         kept = np.broadcast_to(engine.keeps(np.arange(num_done)), num_done)
         statistics = {name: values[:, kept] for name, values in history.items()}
-    findings = tuple(_findings(engine, positions, history, statistics, attributes))
+    findings = (*findings, *_findings(engine, positions, history, statistics, attributes))
     for finding in findings:
         warnings.warn(finding, RuntimeWarning, stacklevel=3)
     return Posterior(target, engine, positions, statistics, history, attributes, findings)

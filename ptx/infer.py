@@ -61,7 +61,7 @@ def infer(
     if isinstance(engine, type) or not hasattr(engine, "is_sampler"):
         raise TypeError(f"engine: expected an engine such as ptx.inference.NUTS(), got {engine!r}")
     target = lower(model, data)
-    engine.check(target)
+    findings = engine.check(target)
     begun = time.perf_counter()
     if not target.sites:
         return empty(target, engine, chain_layout)
@@ -77,7 +77,7 @@ def infer(
     attributes = {"seconds": seconds, "compile_seconds": compile_seconds, "chain_layout": chain_layout}
     attributes |= {"seed": [int(word) for word in np.ravel(jax.random.key_data(rng_key))]}
     attributes |= {"num_steps": num_done, "device": run.lanes[0].device.device_kind}
-    return finish(target, engine, positions, history, attributes)
+    return finish(target, engine, positions, history, attributes, findings)
 
 
 class _Run(NamedTuple):

@@ -58,6 +58,43 @@ def run(
     return trace, assigned.latents
 
 
+def run_guide(guide: Callable, rng_key: jax.Array, parameters: dict[str, Any]) -> dict[str, Message]:
+    """The trace of a guide at given parameters (the others start), its samples drawn with `rng_key`."""
+    return isolated(handlers.trace(handlers.substitute(handlers.seed(guide, rng_key), data=parameters)).get_trace)
+
+
+def isolated(fn: Callable, *args: Any) -> Any:
+    """`fn(*args)`, its sites hidden from handlers outside."""
+    with handlers.block():
+        return fn(*args)
+
+
+class _Freed(Messenger):
+    """Frees observed sites, so that they are drawn; sites with a value in `values` are observed at it instead."""
+
+    def __init__(self, fn: Callable, batch_shapes: dict[str, tuple[int, ...]], values: dict[str, Any]) -> None:
+        super().__init__(fn)
+        self.batch_shapes = batch_shapes
+        self.values = values
+
+    def process_message(self, msg: Message) -> None:
+        if msg["type"] != "sample" or is_factor(msg):
+            return
+        # Without a plate or data a site forgets the rows, and one draw would stand for all of them.
+        batch_shape = jnp.broadcast_shapes(msg["fn"].batch_shape, self.batch_shapes.get(msg["name"], ()))
+        if batch_shape != msg["fn"].batch_shape:
+            msg["fn"] = msg["fn"].expand(batch_shape)
+        if msg["name"] in self.values:
+            msg["value"], msg["is_observed"] = self.values[msg["name"]], True
+        elif msg["is_observed"]:
+            msg["value"], msg["is_observed"] = None, False
+
+
+def freed(model: Callable, batch_shapes: dict[str, tuple[int, ...]], values: dict[str, Any]) -> Callable:
+    """The program with its observed sites free to be drawn, expanded to `batch_shapes`, or observed at `values`."""
+    return _Freed(model, batch_shapes, values)
+
+
 def from_position(position: dict[str, jax.Array]) -> Assign:
     """Assign the values of a position; other sites stay free."""
     return lambda msg: position.get(msg["name"])
@@ -114,6 +151,46 @@ def log_prob(msg: Message) -> jax.Array:
     """The site's log density at its value, in nats, scaled as the program asks, batch shape kept."""
     value = msg["fn"].log_prob(msg["value"])
     return value if msg["scale"] is None else msg["scale"] * value
+
+
+def log_prob_by_entry(msg: Message) -> jax.Array:
+    """As `log_prob`, before `to_event` sums entries of a batch; entries masked out are exactly zero."""
+    value = _by_entry(msg["fn"], msg["value"])
+    return value if msg["scale"] is None else msg["scale"] * value
+
+
+def _by_entry(fn: Distribution, value: jax.Array) -> jax.Array:
+    if isinstance(fn, dist.Independent):
+        return _by_entry(fn.base_dist, value)
+    if isinstance(fn, dist.MaskedDistribution):
+        log_prob = _by_entry(fn.base_dist, value)
+        mask = jnp.broadcast_to(jnp.asarray(fn._mask, bool), fn.batch_shape)
+        return jnp.where(mask.reshape(mask.shape + (1,) * (log_prob.ndim - mask.ndim)), log_prob, 0.0)
+    if isinstance(fn, dist.ExpandedDistribution):
+        log_prob = _by_entry(fn.base_dist, value)
+        batch_shape = fn.batch_shape + (1,) * (log_prob.ndim - len(fn.batch_shape))
+        return jnp.broadcast_to(log_prob, jnp.broadcast_shapes(batch_shape, log_prob.shape))
+    return fn.log_prob(value)
+
+
+def class_probabilities(msg: Message) -> jax.Array | None:
+    """Probabilities of a categorical site, classes on a new last axis; of a Bernoulli site, those of 0 and 1.
+
+    In float32 or wider; None for any other distribution.
+    """
+    fn = base(msg["fn"])
+    if isinstance(fn, (dist.CategoricalLogits, dist.BernoulliLogits)):
+        logits = fn.logits.astype(jnp.promote_types(fn.logits.dtype, jnp.float32))
+        binary = isinstance(fn, dist.BernoulliLogits)
+        # sigmoid(-x) keeps the digits that 1 - sigmoid(x) loses
+        probs = jax.nn.sigmoid(jnp.stack([-logits, logits], -1)) if binary else jax.nn.softmax(logits, -1)
+    elif isinstance(fn, dist.CategoricalProbs):
+        probs = fn.probs
+    elif isinstance(fn, dist.BernoulliProbs):
+        probs = jnp.stack([1 - fn.probs, fn.probs], -1)
+    else:
+        return None
+    return jnp.broadcast_to(probs, (*msg["fn"].shape(), probs.shape[-1]))
 
 
 def is_latent(msg: Message) -> bool:

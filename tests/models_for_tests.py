@@ -30,15 +30,18 @@ def regression_posterior(inputs, targets):
 
 
 def constrained(inputs, targets=None):
-    """One site on every kind of support."""
+    """One site on every kind of support, two observed sites and a factor."""
     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
     weights = numpyro.sample("weights", dist.Dirichlet(2 * jnp.ones(3)))
     cuts = numpyro.sample(
         "cuts", dist.TransformedDistribution(dist.Normal(0, 1).expand([2]), dist.transforms.OrderedTransform())
     )
     share = numpyro.sample("share", dist.Beta(2.0, 3.0))
+    numpyro.factor("closer", -0.5 * jnp.sum(cuts**2))
+    sign = None if targets is None else (targets > 0).astype(int)
     with numpyro.plate("rows", inputs.shape[0]):
         numpyro.sample("y", dist.Normal(inputs @ weights + cuts[0] + share, scale), obs=targets)
+        numpyro.sample("sign", dist.Bernoulli(logits=inputs @ weights), obs=sign)
 
 
 def broken_beyond(inputs, targets=None):

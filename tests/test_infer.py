@@ -177,7 +177,7 @@ def test_findings_report_a_chain_that_never_moves():
     assert any("never moved" in finding for finding in posterior.findings)
 
 
-@pytest.mark.filterwarnings("ignore:.*divergent:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*divergent:RuntimeWarning", "ignore:Prior. factor:RuntimeWarning")
 def test_float64_runs_in_float64():
     with jax.enable_x64(True):
         posterior = fit()

@@ -35,8 +35,8 @@ class Engine(Protocol):
         """Steps a chain runs, warm-up included."""
         ...
 
-    def check(self, target: Target) -> None:
-        """Refuse, with the site's name, a target that this engine cannot do."""
+    def check(self, target: Target) -> tuple[str, ...]:
+        """Refuse, with the site's name, a target that this engine cannot do; return findings about one it can."""
         ...
 
     def init(self, rng_key: Array, target: Target, position: Position) -> State:

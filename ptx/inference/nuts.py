@@ -65,9 +65,10 @@ class NUTS:
         """Warm-up and sampling."""
         return self.num_warmup + self.num_draws * self.thin
 
-    def check(self, target: Target) -> None:
+    def check(self, target: Target) -> tuple[str, ...]:
         """Refuse what Hamiltonian dynamics gets wrong."""
         hamiltonian.check_target(self, target)
+        return ()
 
     def init(self, rng_key: Array, target: Target, position: Position) -> hamiltonian.State:
         """Log density and gradient at the start, unit mass matrix."""

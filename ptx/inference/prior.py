@@ -13,15 +13,15 @@ from ptx.target import Position, Target
 class Prior:
     """Draws from the prior, `w ~ p(w)`: independent, exact, without a gradient.
 
-    For prior predictive checks and for the prior groups of an ArviZ tree. Needs every prior to be proper; factors
-    are not sampled from (a `numpyro.factor` that reshapes the prior is refused).
+    For prior predictive checks and for the prior groups of an ArviZ tree. Needs every prior to be proper. Draws come
+    from the sample sites; a `numpyro.factor` that reshapes the prior is not part of them, and a finding says so.
 
     Args:
         num_draws: draws of each chain.
         num_chains: chains; all draws are independent.
 
     Raises:
-        ValueError: an improper prior, or a factor in the prior half, by site.
+        ValueError: an improper prior, by site.
     """
 
     num_draws: int = 1000
@@ -39,15 +39,11 @@ class Prior:
         """One step a draw."""
         return self.num_draws
 
-    def check(self, target: Target) -> None:
-        """Refuse improper priors and factors."""
+    def check(self, target: Target) -> tuple[str, ...]:
+        """Refuse improper priors; report factors, which no draw of the sample sites can honour."""
         target.require_proper("engine Prior")
-        for term in target.terms:
-            if term.is_factor and term.row_axis is None:
-                raise ValueError(
-                    f"site '{term.name}': a factor reshapes the prior, and engine Prior draws from sample sites alone; use NUTS "
-                    "on the model without data, or drop the factor"
-                )
+        factors = [term.name for term in target.terms if term.is_factor and term.row_axis is None]
+        return tuple(f"Prior: factor '{name}' reshapes the prior; the draws come from the sample sites alone" for name in factors)
 
     def init(self, rng_key: Array, target: Target, position: Position) -> Position:
         """The state is the present draw."""

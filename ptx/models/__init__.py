@@ -4,5 +4,7 @@ from ptx.models import likelihoods, priors
 from ptx.models.bayesian import Bayesian, bayesian
 from ptx.models.mlp import MLP
 from ptx.models.network import Weight
+from ptx.models.transformer import Transformer
+from ptx.models.vision_transformer import VisionTransformer
 
-__all__ = ["MLP", "Bayesian", "Weight", "bayesian", "likelihoods", "priors"]
+__all__ = ["MLP", "Bayesian", "Transformer", "VisionTransformer", "Weight", "bayesian", "likelihoods", "priors"]

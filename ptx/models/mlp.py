@@ -14,7 +14,7 @@ from ptx.models.network import Weight, dense
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
     "relu": jax.nn.relu,
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu": jax.nn.gelu,
 }
 
 

@@ -138,6 +138,7 @@ def test_a_second_call_neither_retraces_nor_compiles(name):
 
 
 @each_engine
+@pytest.mark.filterwarnings("ignore:Prior. factor 'closer':RuntimeWarning")
 def test_draws_satisfy_their_supports(name):
     values = run(name, model=constrained).constrained()
     assert (values["scale"] > 0).all()
