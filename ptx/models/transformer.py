@@ -1,0 +1,221 @@
+"""Transformers over token ids or continuous vectors: encoder or causal, one output per sequence or per token."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ptx.models import checks
+from ptx.models.blocks import Attend, Blocks
+from ptx.models.network import Weight, dense, softmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """x = embed(inputs) + positions; x = blocks(x); outputs = head(pool(norm(x))), with pre-norm blocks (see `Blocks`).
+
+    Inputs, one of: token ids (row, token) with `vocab_size`; vectors (row, token, feature) with `num_features`; a mapping
+    {"tokens": ids, "mask": mask} or {"vectors": vectors, "mask": mask}, in which the boolean mask (row, token) is True at real tokens.
+    What a mask rules out does not exist: outputs equal those of the sequence with the masked positions cut out, wherever they stand and
+    whatever they hold. A row without a real token pools to zeros and gives head.bias.
+
+    Outputs: (row, output) pooled over real tokens by "mean", "first" or "last"; with `pooling=None` (row, token, output), 0 at masked ones.
+    positions: "learned"; "sinusoidal" (Vaswani et al. 2017: sin at even, cos at odd dimensions of angle t / 10000^(2i / width)); None.
+    tied (per token only, num_outputs = vocab_size): outputs = x embedding.token' / sqrt(width) + head.bias, one per token of the vocabulary (the scaling of T5), so that a unit
+        prior gives unit embeddings and unit outputs.
+    causal: a token sees itself and what comes before. mlp_width: 4 * width unless given.
+    Raises TypeError or ValueError on sizes and options that do not fit together.
+    """
+
+    max_length: int
+    num_layers: int
+    num_heads: int
+    width: int
+    num_outputs: int
+    vocab_size: int | None = None
+    num_features: int | None = None
+    mlp_width: int | None = None
+    causal: bool = False
+    pooling: Literal["mean", "first", "last"] | None = "mean"
+    positions: Literal["learned", "sinusoidal"] | None = "learned"
+    norm: Literal["layer", "rms"] = "layer"
+    norm_gain: bool = True
+    norm_bias: bool = False
+    activation: Literal["gelu", "swiglu"] = "gelu"
+    bias: bool = True
+    tied: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_length", "num_layers", "num_heads", "width", "num_outputs"):
+            object.__setattr__(self, name, checks.size(name, getattr(self, name)))
+        for name in ("vocab_size", "num_features", "mlp_width"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checks.size(name, getattr(self, name)))
+        for name in ("causal", "norm_gain", "norm_bias", "bias", "tied"):
+            checks.flag(name, getattr(self, name))
+        checks.choice("pooling", self.pooling, ("mean", "first", "last", None))
+        checks.choice("positions", self.positions, ("learned", "sinusoidal", None))
+        checks.choice("norm", self.norm, ("layer", "rms"))
+        checks.choice("activation", self.activation, ("gelu", "swiglu"))
+        if self.width % self.num_heads:
+            raise ValueError(f"width must be a multiple of num_heads, got {self.width} and {self.num_heads}")
+        if (self.vocab_size is None) == (self.num_features is None):
+            raise ValueError("give either vocab_size (token ids in) or num_features (vectors in), and not both")
+        if self.tied and (self.pooling is not None or self.num_outputs != self.vocab_size):
+            raise ValueError("tied=True needs pooling=None and num_outputs=vocab_size: it predicts tokens, one per token")
+
+    @property
+    def blocks(self) -> Blocks:
+        """The layers."""
+        return Blocks(
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            width=self.width,
+            mlp_width=self.mlp_width or 4 * self.width,
+            causal=self.causal,
+            norm=self.norm,
+            norm_gain=self.norm_gain,
+            norm_bias=self.norm_bias,
+            activation=self.activation,
+            bias=self.bias,
+        )
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """Embeddings, then the blocks, then the head."""
+        weights: dict[str, Weight] = {}
+        if self.vocab_size is not None:
+            weights["embedding.token"] = Weight((self.vocab_size, self.width), ("vocabulary", "embed"))
+        if self.num_features is not None:
+            shape = (self.num_features, self.width)
+            weights["embedding.kernel"] = Weight(shape, ("feature", "embed"), self.num_features)
+            if self.bias:
+                weights["embedding.bias"] = Weight((self.width,), ("embed",))
+        if self.positions == "learned":
+            weights["embedding.position"] = Weight((self.max_length, self.width), ("position", "embed"))
+        weights |= self.blocks.weights | self.blocks.norm_weights("head")
+        if not self.tied:
+            weights["head.kernel"] = Weight((self.width, self.num_outputs), ("embed", "output"), self.width)
+        if self.bias:
+            weights["head.bias"] = Weight((self.num_outputs,), ("output",))
+        return weights
+
+    @property
+    def output_dims(self) -> tuple[str, ...]:
+        """("row", "output"), or ("row", "token", "output") with `pooling=None`."""
+        return ("row", "output") if self.pooling else ("row", "token", "output")
+
+    def __call__(
+        self, weights: Mapping[str, Array], x: Any, attend: Attend = softmax
+    ) -> Float[Array, "row *token output"]:
+        """Outputs for inputs `x`; `attend(scores, mask)` turns scores (row, head, query, key) into probabilities."""
+        content, mask = _split(x)
+        mask = None if mask is None else jnp.asarray(mask)
+        hidden = self.embed(weights, jnp.asarray(content), mask)
+        return self.read(weights, self.locate(weights, hidden, mask), mask, attend)
+
+    def embed(
+        self, weights: Mapping[str, Array], content: Array, mask: Bool[Array, "row token"] | None
+    ) -> Float[Array, "row token embed"]:
+        """Token ids or vectors to hidden states; what the mask rules out is replaced, so that a NaN there stays there."""
+        if self.vocab_size is not None:
+            ids = content.astype(jnp.int32)
+            return weights["embedding.token"][ids if mask is None else jnp.where(mask, ids, 0)]
+        kernel = weights["embedding.kernel"]
+        vectors = content.astype(kernel.dtype)
+        if mask is not None:
+            vectors = jnp.where(mask[:, :, None], vectors, 0.0)
+        flat = dense(vectors.reshape(-1, kernel.shape[0]), kernel, weights.get("embedding.bias"))
+        return flat.reshape(*vectors.shape[:2], self.width)
+
+    def locate(
+        self, weights: Mapping[str, Array], hidden: Float[Array, "row token embed"], mask: Bool[Array, "row token"] | None
+    ) -> Float[Array, "row token embed"]:
+        """Hidden states plus positions, counted over real tokens only."""
+        length = hidden.shape[1]
+        if length > self.max_length:
+            raise ValueError(f"the sequences have {length} positions, more than max_length={self.max_length}; cut or split them")
+        if self.positions is None:
+            return hidden
+        learned = self.positions == "learned"
+        table = weights["embedding.position"] if learned else sinusoids(self.max_length, self.width).astype(hidden.dtype)
+        if mask is None:
+            return hidden + table[None, :length]
+        return hidden + table[jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)]
+
+    def read(
+        self,
+        weights: Mapping[str, Array],
+        hidden: Float[Array, "row token embed"],
+        mask: Bool[Array, "row token"] | None,
+        attend: Attend = softmax,
+    ) -> Float[Array, "row *token output"]:
+        """Blocks, final norm, pooling and head."""
+        rows, length = hidden.shape[:2]
+        hidden = self.blocks(weights, hidden, mask, attend)
+        flat = self.blocks.normalise(weights, "head", hidden.reshape(rows * length, self.width))
+        if self.pooling is not None:
+            flat = pool(flat.reshape(rows, length, self.width), mask, self.pooling)
+        kernel = weights["embedding.token"].T / self.width**0.5 if self.tied else weights["head.kernel"]
+        outputs = dense(flat, kernel, weights.get("head.bias"))
+        if self.pooling is not None:
+            return outputs
+        outputs = outputs.reshape(rows, length, self.num_outputs)
+        return outputs if mask is None else jnp.where(mask[:, :, None], outputs, 0.0)
+
+    def target_mask(self, x: Any) -> Bool[Array, "row token"] | None:
+        """The padding mask, shape (row, token), if outputs are per token; None otherwise."""
+        mask = None if self.pooling else _split(x)[1]
+        return None if mask is None else jnp.asarray(mask)
+
+    def check(self, x: Any) -> None:
+        """Raise unless `x` is one of the accepted inputs: at most `max_length` positions, ids in [0, vocab_size), finite vectors."""
+        name = "vectors" if self.vocab_size is None else "tokens"
+        if isinstance(x, Mapping) and not {name} <= set(x) <= {name, "mask"}:
+            raise ValueError(f"inputs must be an array or a mapping with {name!r} and perhaps 'mask', got keys {sorted(map(str, x))}")
+        content, mask = _split(x)
+        axes = ("rows", "length") if self.vocab_size is not None else ("rows", "length", self.num_features or 0)
+        content = checks.array(name, content, axes)
+        if content.shape[1] > self.max_length:
+            raise ValueError(f"{name} have {content.shape[1]} positions, more than max_length={self.max_length}; cut or split them")
+        if mask is not None:
+            mask = checks.array("mask", mask, content.shape[:2])
+            if mask.dtype != np.bool_:
+                raise TypeError(f"mask must be boolean, True at real tokens, got dtype {mask.dtype}; use mask.astype(bool)")
+        if self.vocab_size is None:
+            checks.finite(name, content, mask)
+        else:
+            checks.within(name, content, self.vocab_size, mask)
+
+
+def sinusoids(length: int, width: int) -> Float[Array, "position embed"]:
+    """sin(t / 10000^(i / width)) at even dimensions i, cos(t / 10000^((i - 1) / width)) at odd ones."""
+    dimension = np.arange(width)
+    angle = np.arange(length)[:, None] / 10000.0 ** (dimension // 2 * 2 / width)[None, :]
+    return jnp.asarray(np.where(dimension % 2 == 0, np.sin(angle), np.cos(angle)))
+
+
+def pool(
+    hidden: Float[Array, "row token embed"], mask: Bool[Array, "row token"] | None, pooling: str
+) -> Float[Array, "row embed"]:
+    """Mean, first or last over the positions that the mask keeps; zeros where it keeps none."""
+    length = hidden.shape[1]
+    if mask is None:
+        mask = jnp.ones(hidden.shape[:2], bool)
+    if pooling == "mean":
+        kept = mask
+    else:
+        place = jnp.argmax(mask, axis=1) if pooling == "first" else length - 1 - jnp.argmax(mask[:, ::-1], axis=1)
+        kept = mask & (jnp.arange(length)[None, :] == place[:, None])
+    count = jnp.maximum(jnp.sum(kept, axis=1), 1)[:, None].astype(hidden.dtype)
+    return jnp.sum(jnp.where(kept[:, :, None], hidden, 0.0), axis=1) / count
+
+
+def _split(x: Any) -> tuple[Any, Any]:
+    """The content of the inputs and their mask, if any."""
+    if not isinstance(x, Mapping):
+        return x, None
+    return x["tokens"] if "tokens" in x else x["vectors"], x.get("mask")
