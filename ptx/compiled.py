@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
+from threading import Lock
 from typing import Any
 
 import jax
 import numpy as np
+
+_TRACING = Lock()  # NumPyro's stack of handlers belongs to the process: two threads must not trace at once
 
 
 def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stages.Compiled:
@@ -15,7 +18,9 @@ def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stag
     devices and the JAX settings that change what is traced. `fn` must be a module-level function of hashable statics.
     """
     leaves, treedef = jax.tree.flatten(args)
-    return _compile(fn, static, treedef, tuple(_signature(leaf) for leaf in leaves), _settings())
+    signatures = tuple(_signature(leaf) for leaf in leaves)
+    with _TRACING:
+        return _compile(fn, static, treedef, signatures, _settings())
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:

@@ -49,10 +49,13 @@ def _findings(engine: Engine, positions: dict, history: dict, statistics: dict, 
         yield f"{name}: interrupted after {done} of {engine.num_steps} steps; every chain is equally long"
     if "nonfinite" in history and history["nonfinite"].any():
         count, size = int(history["nonfinite"].sum()), history["nonfinite"].size
-        yield f"{name}: {count} of {size} steps had a non-finite gradient and were skipped; lower the step size"
+        yield f"{name}: {count} of {size} steps had a non-finite gradient and were skipped; take smaller steps"
     if "diverging" in statistics and statistics["diverging"].any():
         count, size = int(statistics["diverging"].sum()), statistics["diverging"].size
         yield f"{name}: {count} of {size} kept draws ended a divergent trajectory; raise target_acceptance_rate"
+    if "damped" in history and history["damped"].any():
+        count = int(history["damped"].max())
+        yield f"{name}: no maximum, or a flat one, along {count} directions: damping alone sets their spread"
     yield from _broken_draws(name, positions)
 
 

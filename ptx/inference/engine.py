@@ -27,8 +27,16 @@ class Engine(Protocol):
 
     is_sampler: ClassVar[bool]
     gradients_per_step: ClassVar[int]  # where info has `n_steps`, that is counted instead
-    num_draws: int
-    num_chains: int
+
+    @property  # read-only here, so that a frozen field serves
+    def num_draws(self) -> int:
+        """Draws of each chain."""
+        ...
+
+    @property
+    def num_chains(self) -> int:
+        """Chains, or members of an ensemble."""
+        ...
 
     @property
     def num_steps(self) -> int:

@@ -1,0 +1,210 @@
+"""NumPyro's automatic guides on a lowered target.
+
+A guide sees a program with one real site, the position as a vector, of flat density, and one factor, the target's log
+density. So it fits supports of every kind, and what it samples is a position. (One site a program: with one site for
+each of the model's, NumPyro's chain of keys made compilation slow.) Guides set hidden state at their first call; each
+function below makes its own, so that no traced value outlives a trace.
+"""
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Float
+from numpyro.distributions import ImproperUniform, biject_to, constraints
+from numpyro.infer import Trace_ELBO, init_to_value
+from numpyro.infer import autoguide as library
+
+from ptx import program
+from ptx.data import Data
+from ptx.target import Position, Target
+
+POINTS = ("AutoDelta", "AutoLaplaceApproximation")  # their objective is the log density of a point, no ELBO
+_NEEDS_DENSITY = ("AutoDAIS",)  # its draws follow the gradient of the log density
+_NEEDS_TWO = ("AutoBNAFNormal", "AutoIAFNormal")
+_BATCHED = ("AutoBatchedMultivariateNormal", "AutoBatchedLowRankMultivariateNormal")
+_REFUSED = {
+    "AutoGuideList": "is a container for guides of parts of a model; give the one guide for all sites",
+    "AutoSemiDAIS": "needs a split of the model into global and per-row sites, which a lowered target does not have",
+    "AutoSurrogateLikelihoodDAIS": "needs a second, surrogate model; use AutoDAIS",
+}
+_NOT_OPTIONS = {"model", "prefix", "init_loc_fn", "create_plates", "hessian_fn", "nonlinearity"}
+_NOT_OPTIONS |= {"forward_mode_differentiation"}
+_SITE = "position"
+
+
+def check_settings(engine: Any) -> None:
+    """Refuse an unknown guide, one that cannot fit, and options that it does not take."""
+    name, where = engine.guide, f"{type(engine).__name__}: guide"
+    if not isinstance(name, str):
+        raise TypeError(
+            f"{where} must be the name of a NumPyro autoguide, such as 'AutoNormal'; got {name!r}"
+        )
+    if name in _REFUSED:
+        raise ValueError(f"{where}={name!r} {_REFUSED[name]}")
+    if name not in available():
+        near = difflib.get_close_matches(name, available(), n=3, cutoff=0.4) or available()
+        raise ValueError(
+            f"{where}={name!r} is no NumPyro autoguide; use for example {', '.join(map(repr, near))}"
+        )
+    if name in _NEEDS_DENSITY and engine.batch_size is not None:
+        raise ValueError(f"{where}={name!r} follows the gradient of the whole data; use batch_size=None")
+    if name == "AutoDelta" and engine.num_draws != 1:
+        raise ValueError(f"{where}='AutoDelta' is one point, so all draws are equal; use num_draws=1")
+    _check_options(where, name, engine.guide_options)
+
+
+def available() -> list[str]:
+    """Names of the guides that fit a continuous target."""
+    classes = {name: getattr(library, name) for name in library.__all__}
+    return [name for name, guide in classes.items() if name not in _REFUSED and not inspect.isabstract(guide)]
+
+
+def _check_options(where: str, name: str, options: Any) -> None:
+    form = f'{where}_options must be a tuple of pairs such as (("init_scale", 0.01),)'
+    if not isinstance(options, tuple) or not all(isinstance(o, tuple) and len(o) == 2 for o in options):
+        raise TypeError(f"{form}; got {options!r}")
+    guide = getattr(library, name)
+    known = sorted(set(inspect.signature(guide).parameters) - _NOT_OPTIONS)
+    for option, value in options:
+        if option not in known:
+            raise ValueError(f"{where}={name!r} takes the options {known or 'none'}; got {option!r}")
+        entries = value if isinstance(value, tuple) else (value,)
+        if not all(entry is None or isinstance(entry, (bool, int, float, str)) for entry in entries):
+            raise TypeError(
+                f"{where}_options: {option!r} must be a plain value or a tuple of them; got {value!r}"
+            )
+        if any(
+            isinstance(e, (int, float)) and not (math.isfinite(e) and (e is False or e > 0)) for e in entries
+        ):
+            raise ValueError(f"{where}_options: {option!r} must be positive and finite; got {value!r}")
+    guide(lambda: None, **_options(options))  # NumPyro's own checks
+
+
+def _options(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options}
+
+
+def check_target(engine: Any, target: Target) -> None:
+    """Refuse a target whose sites the guide cannot lay out."""
+    size = _size(target)
+    if engine.guide in _NEEDS_TWO and size < 2:
+        raise ValueError(
+            f"guide {engine.guide!r} needs two or more latent values, got {size}; use 'AutoNormal'"
+        )
+    if engine.guide in _BATCHED:
+        _check_batched(engine, target)
+
+
+def _check_batched(engine: Any, target: Target) -> None:
+    if len(target.sites) > 1:
+        raise ValueError(
+            f"guide {engine.guide!r}: NumPyro lays sites end to end before it cuts them in blocks, so with "
+            f"{len(target.sites)} sites blocks would not follow the leading axis; use 'AutoLowRankMultivariateNormal'"
+        )
+    for site in target.sites:
+        if len(site.unconstrained_shape) <= _batch_ndim(engine):
+            raise ValueError(
+                f"site '{site.name}': unconstrained shape {site.unconstrained_shape}, and guide {engine.guide!r} "
+                f"needs more axes than its {_batch_ndim(engine)} of batch (option 'batch_ndim'); use "
+                "'AutoMultivariateNormal'"
+            )
+
+
+def _batch_ndim(engine: Any) -> int:
+    return dict(engine.guide_options).get("batch_ndim", 1) if engine.guide in _BATCHED else 0
+
+
+def num_gradients(engine: Any) -> int:
+    """Gradients of the log density in one estimate of the ELBO's."""
+    inside = dict(engine.guide_options).get("K", 4) if engine.guide in _NEEDS_DENSITY else 0
+    return engine.num_particles * (1 + inside)
+
+
+def start(engine: Any, rng_key: Array, target: Target, position: Position) -> dict[str, Any]:
+    """The guide's parameters, each on the reals, centred at the position (flows: at their own random start)."""
+    vector = target.flatten(position).reshape(_shape(engine, target))
+    sites = _parameter_sites(engine, rng_key, target, vector)
+    return {name: _transform(site).inv(site["value"]) for name, site in sites.items()}
+
+
+def objective(
+    engine: Any, rng_key: Array, target: Target, parameters: dict[str, Any], batch: Data | None
+) -> Float[Array, ""]:
+    """Monte-Carlo ELBO in nats at the (real) parameters; for guides that are a point, its log density."""
+    loss = Trace_ELBO(num_particles=engine.num_particles).loss
+    model = _flat_program(engine, target, lambda position: target.log_density(position, batch))
+    values = _constrain(engine, target, parameters)
+    return -program.isolated(loss, rng_key, values, model, _guide(engine, target))
+
+
+def draw(engine: Any, rng_key: Array, target: Target, parameters: dict[str, Any]) -> Position:
+    """A position drawn from the guide."""
+    values = _constrain(engine, target, parameters)
+    trace = program.run_guide(_guide(engine, target), rng_key, values)
+    return target.unflatten(jnp.ravel(trace[_SITE]["value"]))
+
+
+def _guide(engine: Any, target: Target, start: Array | None = None) -> Callable:
+    """A new guide. Where it starts matters to `start` alone."""
+    density = target.log_density if engine.guide in _NEEDS_DENSITY else lambda position: jnp.zeros(())
+    values = {_SITE: jnp.zeros(_shape(engine, target)) if start is None else start}
+    make = getattr(library, engine.guide)
+    return make(
+        _flat_program(engine, target, density),
+        init_loc_fn=init_to_value(values=values),
+        **_options(engine.guide_options),
+    )
+
+
+def _flat_program(engine: Any, target: Target, log_density: Callable) -> Callable[[], None]:
+    """A NumPyro program of one real site, with the log density of the position as a factor."""
+    shape, batch_ndim = _shape(engine, target), _batch_ndim(engine)
+
+    def flat_program() -> None:
+        value = numpyro.sample(
+            _SITE, ImproperUniform(constraints.real, shape[:batch_ndim], shape[batch_ndim:])
+        )
+        numpyro.factor("log_density", log_density(target.unflatten(jnp.ravel(value))))
+
+    return flat_program
+
+
+def _shape(engine: Any, target: Target) -> tuple[int, ...]:
+    """A vector, but for batched guides, whose one site keeps its axes."""
+    if engine.guide in _BATCHED:
+        return target.sites[0].unconstrained_shape
+    return (_size(target),)
+
+
+def _size(target: Target) -> int:
+    return sum(math.prod(site.unconstrained_shape) for site in target.sites)
+
+
+def _parameter_sites(
+    engine: Any, rng_key: Array, target: Target, start: Array | None = None
+) -> dict[str, program.Message]:
+    trace = program.run_guide(_guide(engine, target, start), rng_key, {})
+    return {name: site for name, site in trace.items() if site["type"] == "param"}
+
+
+def _transform(site: program.Message) -> Any:
+    """From the reals to where the parameter lives."""
+    return biject_to(site["kwargs"].get("constraint", constraints.real))
+
+
+def _constrain(engine: Any, target: Target, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters where the guide expects them."""
+    transforms = {}
+
+    def record() -> None:
+        sites = _parameter_sites(engine, jax.random.key(0), target)
+        transforms.update({name: _transform(site) for name, site in sites.items()})
+
+    jax.eval_shape(record)  # constraints do not depend on values: nothing of this is compiled
+    return {name: transforms[name](value) for name, value in parameters.items()}
