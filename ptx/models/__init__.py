@@ -7,4 +7,13 @@ from ptx.models.network import Weight
 from ptx.models.transformer import Transformer
 from ptx.models.vision_transformer import VisionTransformer
 
-__all__ = ["MLP", "Bayesian", "Transformer", "VisionTransformer", "Weight", "bayesian", "likelihoods", "priors"]
+__all__ = [
+    "MLP",
+    "Bayesian",
+    "Transformer",
+    "VisionTransformer",
+    "Weight",
+    "bayesian",
+    "likelihoods",
+    "priors",
+]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jaxtyping import Array
 
 from ptx.models.likelihoods import Likelihood, as_likelihood
 from ptx.models.network import Network, Weight
@@ -18,9 +19,10 @@ from ptx.models.priors import Prior, as_prior, assign, by_site
 class Bayesian:
     """The NumPyro program p(weights) p(targets | network(weights, inputs)); make it with `bayesian`.
 
-    Called as `model(inputs, targets=None)` it samples one site for each weight, records the network's output as deterministic site
-    `outputs` and samples or observes `targets`. Weights carry infer={"init": "prior"}: chains start them at a prior draw. Equal parts make
-    equal models with equal hashes, so a second one compiles nothing again.
+    Called as `model(inputs, targets=None)` it samples one site for each weight, records the network's output
+    as deterministic site `outputs` and samples or observes `targets`. Weights carry infer={"init": "prior"}:
+    chains start them at a prior draw. Equal parts make equal models with equal hashes, so a second one
+    compiles nothing again.
     """
 
     network: Network
@@ -28,18 +30,24 @@ class Bayesian:
     likelihood: Likelihood
 
     def __post_init__(self) -> None:
-        hash(self)  # an unhashable part would fail far away, inside jit
-        for name, weight in self.network.weights.items():
-            _distribution(name, weight, assign(self.prior, self.network.weights)[name])
+        try:
+            hash(self)
+        except TypeError as error:  # it would fail far away, inside jit
+            raise TypeError(
+                f"network, prior and likelihood must be hashable, as frozen dataclasses are: {error}"
+            ) from None
+        weights = self.network.weights
+        for name, prior in assign(self.prior, weights).items():
+            _distribution(name, weights[name], prior)
 
     def __call__(self, inputs: Any, targets: Any = None) -> None:
         """Run the program under whatever NumPyro handlers are active."""
         specifications = self.network.weights
         weights = {
-            name: numpyro.sample(name, _distribution(name, specifications[name], prior), infer={"init": "prior"})
+            name: _sample(name, specifications[name], prior)
             for name, prior in assign(self.prior, specifications).items()
         }
-        outputs = numpyro.deterministic("outputs", self.network(weights, inputs))
+        outputs = jnp.asarray(numpyro.deterministic("outputs", self.network(weights, inputs)))
         self.likelihood(outputs, targets, self.network.target_mask(inputs))
 
     @property
@@ -51,22 +59,26 @@ class Bayesian:
         return {**weights, **self.likelihood.sites, "outputs": output_dims, "targets": target_dims}
 
     def check(self, inputs: Any, targets: Any = None) -> None:
-        """Raise TypeError or ValueError, before anything is traced, unless concrete `inputs` and `targets` fit the model."""
+        """Raise TypeError or ValueError unless concrete `inputs` and `targets` fit the model."""
         self.network.check(inputs)
         if targets is None:
             return
-        weights = {name: jax.ShapeDtypeStruct(w.shape, jnp.float32) for name, w in self.network.weights.items()}
+        weights = {
+            name: jax.ShapeDtypeStruct(w.shape, jnp.float32) for name, w in self.network.weights.items()
+        }
         outputs = jax.eval_shape(lambda weights: self.network(weights, inputs), weights)
         valid = self.network.target_mask(inputs)
         self.likelihood.check(outputs.shape, targets, None if valid is None else np.asarray(valid))
 
 
 def bayesian(network: Network, prior: Any, likelihood: Any) -> Bayesian:
-    """p(weights, targets | inputs) = prod_w prior(w) prod_n likelihood(targets_n | network(weights, inputs_n)).
+    """p(weights, targets | inputs) = prod_w prior(w) prod_n likelihood(targets_n | network(weights, inputs_n))
 
-    prior: a member of `priors`, called or not (`priors.normal` is `priors.normal()`), or `priors.by_site({...})`.
+    prior: a member of `priors`, called or not (`priors.normal` is `priors.normal()`), or
+    `priors.by_site({...})`.
     likelihood: a member of `likelihoods`, called or not.
-    Raises ValueError if a `by_site` rule wins no weight or a weight has no rule; TypeError for parts of another kind.
+    Raises ValueError if a `by_site` rule wins no weight or a weight has no rule; TypeError for parts of
+    another kind.
 
     >>> from ptx.models import MLP, bayesian, likelihoods, priors
     >>> model = bayesian(MLP(num_features=2, num_outputs=3), priors.normal(), likelihoods.categorical)
@@ -76,6 +88,10 @@ def bayesian(network: Network, prior: Any, likelihood: Any) -> Bayesian:
     return Bayesian(network, as_prior(prior), as_likelihood(likelihood))
 
 
+def _sample(name: str, weight: Weight, prior: Prior) -> Array:
+    return jnp.asarray(numpyro.sample(name, _distribution(name, weight, prior), infer={"init": "prior"}))
+
+
 def _distribution(name: str, weight: Weight, prior: Prior) -> dist.Distribution:
     distribution = prior(weight)
     if not isinstance(distribution, dist.Distribution):
@@ -83,5 +99,7 @@ def _distribution(name: str, weight: Weight, prior: Prior) -> dist.Distribution:
     if distribution.shape() == ():
         distribution = distribution.expand(weight.shape)
     if distribution.shape() != weight.shape:
-        raise ValueError(f"the prior of {name!r} has shape {distribution.shape()}, expected () or {weight.shape}")
+        raise ValueError(
+            f"the prior of {name!r} has shape {distribution.shape()}, expected () or {weight.shape}"
+        )
     return distribution.to_event(len(distribution.batch_shape))

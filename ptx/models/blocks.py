@@ -18,10 +18,11 @@ Attend = Callable[[Array, Array | None], Array]
 class Blocks:
     """h <- h + attention(norm(h)), then h <- h + mlp(norm(h)), once per layer (pre-norm, as in GPT-2).
 
-    attention: p = attend(q k' / sqrt(head_dim), mask), output sum_h W_o[h] (p v).  mlp: W_out gelu(W_in x), with the tanh form of GELU as in GPT-2,
-    or W_out (silu(W_gate x) * W_in x) for "swiglu" (Shazeer 2020).
-    Biases go to the query, the attention output and the MLP. A key bias would cancel in the softmax and a value bias would add to the
-    output's, so that neither could be learned from data: neither is a site.
+    attention: p = attend(q k' / sqrt(head_dim), mask), output sum_h W_o[h] (p v).
+    mlp: W_out gelu(W_in x) with the tanh form of GELU, as in GPT-2; for "swiglu" W_out (silu(W_gate x) * W_in x),
+    as in Shazeer (2020).
+    Biases go to the query, the attention output and the MLP. A key bias would cancel in the softmax and a
+    value bias would add to the output's, so that neither could be learned from data: neither is a site.
     """
 
     num_layers: int
@@ -61,15 +62,18 @@ class Blocks:
             sites = {name: site for name, site in sites.items() if not name.startswith("mlp.gate")}
         layers = self.num_layers
         weights = {
-            name: Weight((layers, *shape), ("layer", *dims), fan_in) for name, (shape, dims, fan_in) in sites.items()
+            name: Weight((layers, *shape), ("layer", *dims), fan_in)
+            for name, (shape, dims, fan_in) in sites.items()
         }
         return {**weights, **self.norm_weights("attention", layers), **self.norm_weights("mlp", layers)}
 
     def norm_weights(self, owner: str, num_layers: int | None = None) -> dict[str, Weight]:
         """Gain and bias of the norm in front of `owner`, one per layer or, without layers, one in all."""
-        shape, dims = ((self.width,), ("embed",)) if num_layers is None else ((num_layers, self.width), ("layer", "embed"))
+        shape, dims = (self.width,), ("embed",)
+        if num_layers is not None:
+            shape, dims = (num_layers, *shape), ("layer", *dims)
         gain = {f"{owner}.norm.gain": Weight(shape, dims, center=1.0)} if self.norm_gain else {}
-        return {**gain, **({f"{owner}.norm.bias": Weight(shape, dims)} if self.norm_bias else {})}
+        return gain | ({f"{owner}.norm.bias": Weight(shape, dims)} if self.norm_bias else {})
 
     def __call__(
         self,
@@ -78,9 +82,11 @@ class Blocks:
         mask: Bool[Array, "row token"] | None,
         attend: Attend = softmax,
     ) -> Float[Array, "row token embed"]:
-        """Hidden states after the last layer, by `lax.scan`: compile time does not grow with depth beyond four layers.
+        """Hidden states after the last layer, by `lax.scan`: compile time does not grow with depth beyond
+        four layers.
 
-        Any other `attend` than `softmax` is called once per layer in Python, first layer first, so it may hold sample sites.
+        Any other `attend` than `softmax` is called once per layer in Python, first layer first, so it may
+        hold sample sites.
         """
         layered = {name: weights[name] for name in self.weights}
         keys = self._visible(hidden.shape[1], mask)
@@ -94,14 +100,15 @@ class Blocks:
         def step(h: Array, layer: Mapping[str, Array]) -> tuple[Array, None]:
             return self._block(layer, h, keys, softmax), None
 
-        # On CPU, reading saved activations back out of a loop costs more than computing them again (gradient 5 to 6 times the forward
-        # pass against 3.5 to 4.7), and up to four layers in a row compile as fast as the loop, with a gradient of 2.5 to 3.3 times.
+        # On CPU, reading saved activations back out of a loop costs more than computing them again: a gradient
+        # took 5 to 6 forward passes with them saved, 3.5 to 4.9 with them computed again. Layers in a row took
+        # 2.5 to 3.3, and up to four compile in at most one and a half times the loop's time.
         if self.num_layers <= UNROLLED_LAYERS:
             return jax.lax.scan(step, hidden, layered, unroll=self.num_layers)[0]
         return jax.lax.scan(jax.checkpoint(step, prevent_cse=False), hidden, layered)[0]
 
-    def _visible(self, length: int, mask: Bool[Array, "row token"] | None) -> Bool[Array, "#row 1 #query key"] | None:
-        """True where a query may look at a key."""
+    def _visible(self, length: int, mask: Bool[Array, "row token"] | None) -> Array | None:
+        """True where a query may look at a key, shape (row or 1, 1, query or 1, key); None if everywhere."""
         causal = jnp.tril(jnp.ones((length, length), bool))[None, None] if self.causal else None
         if mask is None:
             return causal
@@ -110,7 +117,9 @@ class Blocks:
     def _block(self, layer: Mapping[str, Array], hidden: Array, keys: Array | None, attend: Attend) -> Array:
         rows, length, width = hidden.shape
         flat = hidden.reshape(rows * length, width)
-        flat = flat + self._attention(layer, self.normalise(layer, "attention", flat), (rows, length), keys, attend)
+        flat = flat + self._attention(
+            layer, self.normalise(layer, "attention", flat), (rows, length), keys, attend
+        )
         flat = flat + self._mlp(layer, self.normalise(layer, "mlp", flat))
         return flat.reshape(rows, length, width)
 
@@ -126,7 +135,9 @@ class Blocks:
     ) -> Array:
         def project(name: str) -> Array:
             bias = layer.get(f"{name}.bias")
-            projected = dense(x, layer[name].reshape(self.width, self.width), None if bias is None else bias.reshape(-1))
+            projected = dense(
+                x, layer[name].reshape(self.width, self.width), None if bias is None else bias.reshape(-1)
+            )
             return projected.reshape(*shape, self.num_heads, self.width // self.num_heads)
 
         query, key, value = (project(f"attention.{name}") for name in ("query", "key", "value"))

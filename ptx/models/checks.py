@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -41,7 +42,8 @@ def array(name: str, values: Any, shape: tuple[int | str, ...]) -> np.ndarray:
     """`values` as a host array of `shape`, in which a name stands for any length of at least one."""
     found = np.asarray(values)
     fits = found.ndim == len(shape) and all(
-        have > 0 if isinstance(want, str) else have == want for have, want in zip(found.shape, shape, strict=True)
+        have > 0 if isinstance(want, str) else have == want
+        for have, want in zip(found.shape, shape, strict=True)
     )
     if not fits:
         wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
@@ -50,34 +52,60 @@ def array(name: str, values: Any, shape: tuple[int | str, ...]) -> np.ndarray:
 
 
 def finite(name: str, values: np.ndarray, valid: np.ndarray | None = None) -> None:
-    """Raise unless `values` are real and finite wherever `valid` (over leading axes) holds."""
+    """Raise unless `values` are real, finite and within JAX's default float wherever `valid` (leading axes) holds."""
     if not (_is_integer(values) or _is_floating(values)):
         raise TypeError(f"{name} must be real numbers, got dtype {values.dtype}")
-    wrong = ~np.isfinite(values.astype(np.float64))
-    _refuse(name, values, wrong, valid, "must be finite", "remove or impute it before building Data")
+    largest = float(jnp.finfo(jax.dtypes.canonicalize_dtype(float)).max)
+    wrong = ~(np.abs(values.astype(np.float64)) <= largest)
+    _refuse(
+        name,
+        values,
+        wrong,
+        valid,
+        f"must be finite and at most {largest:.2g} in size",
+        "repair or drop the row",
+    )
 
 
-def within(name: str, values: np.ndarray, upper: int, valid: np.ndarray | None = None, floats: bool = False) -> None:
-    """Raise unless `values` are whole numbers in [0, upper) wherever `valid` holds; `floats` admits 1.0 but never 1.5."""
+def within(
+    name: str, values: np.ndarray, upper: int, valid: np.ndarray | None = None, floats: bool = False
+) -> None:
+    """Raise unless `values` are whole numbers in [0, upper) wherever `valid` holds.
+
+    floats: also take 1.0, of a floating dtype, but never 1.5.
+    """
     if not (_is_integer(values) or (floats and _is_floating(values))):
-        advice = "cast booleans with .astype(int)" if values.dtype == bool else "cast them to an integer dtype"
+        advice = (
+            "cast booleans with .astype(int)" if values.dtype == bool else "cast them to an integer dtype"
+        )
         raise TypeError(f"{name} must be integers in [0, {upper}), got dtype {values.dtype}; {advice}")
     if _is_floating(values):
         values = values.astype(np.float64)
         _refuse(name, values, values != np.floor(values), valid, "must be whole numbers", "round or relabel")
     wrong = ~((values >= 0) & (values < upper))
-    _refuse(name, values, wrong, valid, f"must be in [0, {upper})", "a negative or too large index would silently pick another row")
+    _refuse(
+        name,
+        values,
+        wrong,
+        valid,
+        f"must be in [0, {upper})",
+        "a negative or too large index would silently pick another row",
+    )
 
 
-def _refuse(name: str, values: np.ndarray, wrong: np.ndarray, valid: np.ndarray | None, rule: str, advice: str) -> None:
+def _refuse(
+    name: str, values: np.ndarray, wrong: np.ndarray, valid: np.ndarray | None, rule: str, advice: str
+) -> None:
     if valid is not None:
         wrong = wrong & valid.reshape(valid.shape + (1,) * (wrong.ndim - valid.ndim))
     if not np.any(wrong):
         return
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    labels = ("row", "position") + tuple(f"axis {axis}" for axis in range(2, len(index)))
+    labels = ("row", "position", *(f"axis {axis}" for axis in range(2, len(index))))
     place = ", ".join(f"{label} {i}" for label, i in zip(labels, index, strict=False))
-    raise ValueError(f"{name} {rule}: {place} holds {values[index]} ({int(np.sum(wrong))} such in all); {advice}")
+    raise ValueError(
+        f"{name} {rule}: {place} holds {values[index]} ({int(np.sum(wrong))} such in all); {advice}"
+    )
 
 
 def _is_integer(values: np.ndarray) -> bool:

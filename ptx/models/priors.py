@@ -1,10 +1,12 @@
 """Priors over network weights.
 
-A prior is a value-hashed callable `Weight -> numpyro distribution of one entry`; entries are independent. `scale` is the
-distribution's own scale parameter, either a positive number for every weight, or "fan_in": gain / sqrt(fan_in).
+A prior is a value-hashed callable `Weight -> numpyro distribution of one entry`; entries are independent.
+`scale` is the distribution's own scale parameter, either a positive number for every weight, or "fan_in":
+gain / sqrt(fan_in).
 
 Location: the weight's `center`, which is 1 for norm gains and 0 for everything else.
-Without a fan-in (biases, norm gains, token and position tables), "fan_in" means scale = gain, as if the fan-in were 1.
+Without a fan-in (biases, norm gains, token and position tables), "fan_in" means scale = gain, as if the
+fan-in were 1.
 """
 
 import difflib
@@ -87,9 +89,10 @@ class half_normal:
 class by_site:
     """A prior for each weight by the first pattern (shell-style, `*` and `?`) that matches its site name.
 
-    by_site({"attention.*": normal("fan_in"), "*.bias": laplace(0.1), "*": normal()}) holds the rules as a tuple of pairs, so equal
-    rules in equal order are equal and hash alike. ValueError, where the model is built: a rule that wins no weight, whether misspelt or
-    shadowed by an earlier one, and a weight that no rule wins.
+    by_site({"attention.*": normal("fan_in"), "*.bias": laplace(0.1), "*": normal()}) holds the rules as a
+    tuple of pairs, so equal rules in equal order are equal and hash alike. ValueError, where the model is
+    built: a rule that wins no weight, whether misspelt or shadowed by an earlier one, and a weight that no
+    rule wins.
     """
 
     rules: tuple[tuple[str, Prior], ...]
@@ -100,7 +103,9 @@ class by_site:
         if not all(isinstance(pattern, str) for pattern in rules):
             raise TypeError(f"the patterns of by_site are strings, got {list(rules)}")
         if any(isinstance(rule, by_site) for rule in rules.values()):
-            raise TypeError("by_site rules cannot hold another by_site; write its patterns out, the first match wins")
+            raise TypeError(
+                "by_site rules cannot hold another by_site; write its patterns out, the first match wins"
+            )
         object.__setattr__(self, "rules", tuple((pattern, as_prior(rule)) for pattern, rule in rules.items()))
 
     def __repr__(self) -> str:
@@ -114,7 +119,9 @@ class by_site:
         if unmatched or unused:
             parts = [f"weights that no rule matches: {', '.join(unmatched)}"] if unmatched else []
             parts += [f"rules that win no weight: {', '.join(unused)}"] if unused else []
-            raise ValueError(f"by_site leaves {'; '.join(parts)}. The weights are {', '.join(weights)}. The first match wins")
+            raise ValueError(
+                f"by_site leaves {'; '.join(parts)}. The weights are {', '.join(weights)}. The first match wins"
+            )
         rules = dict(self.rules)
         return {name: rules[pattern] for name, pattern in winner.items() if pattern is not None}
 
@@ -123,10 +130,14 @@ def as_prior(prior: Any) -> Any:
     """`prior`, made with its defaults if it came as a class: `priors.normal` is `priors.normal()`."""
     prior = prior() if isinstance(prior, type) and prior is not by_site else prior
     if isinstance(prior, dist.Distribution):
-        raise TypeError("a NumPyro distribution is not hashed by value; use priors.normal, laplace, student_t or a frozen dataclass "
-                        "with __call__(weight) that returns it")
+        raise TypeError(
+            "a NumPyro distribution is not hashed by value; use priors.normal, laplace, student_t or a frozen "
+            "dataclass with __call__(weight) that returns it"
+        )
     if not (isinstance(prior, by_site) or callable(prior)):
-        raise TypeError(f"a prior is priors.normal(), laplace(), student_t() or by_site({{...}}), got {prior!r}")
+        raise TypeError(
+            f"a prior is priors.normal(), laplace(), student_t() or by_site({{...}}), got {prior!r}"
+        )
     return prior
 
 
@@ -150,7 +161,9 @@ def _check_scale(prior: Any) -> None:
         return
     object.__setattr__(prior, "scale", checks.positive("scale", prior.scale))
     if prior.gain != 1.0:
-        raise ValueError(f"gain belongs to scale='fan_in'; with scale={prior.scale} multiply the scale by {prior.gain} yourself")
+        raise ValueError(
+            f"gain belongs to scale='fan_in'; with scale={prior.scale} multiply the scale by {prior.gain} yourself"
+        )
 
 
 def _scale(prior: Any, weight: Weight) -> float:

@@ -1,4 +1,4 @@
-"""Transformers over token ids or continuous vectors: encoder or causal, one output per sequence or per token."""
+"""Transformers over token ids or vectors: encoder or causal, one output per sequence or per token."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,23 +11,33 @@ from jaxtyping import Array, Bool, Float
 from ptx.models import checks
 from ptx.models.blocks import Attend, Blocks
 from ptx.models.network import Weight, dense, softmax
+from ptx.models.sequence import pool, sinusoids
+
+Mask = Bool[Array, "row token"]
+Hidden = Float[Array, "row token embed"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """x = embed(inputs) + positions; x = blocks(x); outputs = head(pool(norm(x))), with pre-norm blocks (see `Blocks`).
+    """x = embed(inputs) + positions; x = blocks(x); outputs = head(pool(norm(x))), pre-norm (see `Blocks`).
 
-    Inputs, one of: token ids (row, token) with `vocab_size`; vectors (row, token, feature) with `num_features`; a mapping
-    {"tokens": ids, "mask": mask} or {"vectors": vectors, "mask": mask}, in which the boolean mask (row, token) is True at real tokens.
-    What a mask rules out does not exist: outputs equal those of the sequence with the masked positions cut out, wherever they stand and
-    whatever they hold. A row without a real token pools to zeros and gives head.bias.
+    Inputs: token ids (row, token) with `vocab_size`, or vectors (row, token, feature) with `num_features`. With
+    padding, a mapping {"tokens": ids, "mask": mask} or {"vectors": vectors, "mask": mask}, whose boolean mask
+    (row, token) is True at real tokens. What the mask rules out does not exist: outputs equal those of the
+    sequence with the masked positions cut out, wherever they stand and whatever they hold. A row without a
+    real token pools to zeros and gives head.bias.
 
-    Outputs: (row, output) pooled over real tokens by "mean", "first" or "last"; with `pooling=None` (row, token, output), 0 at masked ones.
-    positions: "learned"; "sinusoidal" (Vaswani et al. 2017: sin at even, cos at odd dimensions of angle t / 10000^(2i / width)); None.
-    tied (per token only, num_outputs = vocab_size): outputs = x embedding.token' / sqrt(width) + head.bias, one per token of the vocabulary (the scaling of T5), so that a unit
-        prior gives unit embeddings and unit outputs.
-    causal: a token sees itself and what comes before. mlp_width: 4 * width unless given.
+    Outputs: (row, output) pooled over real tokens by "mean", "first" or "last"; with `pooling=None`
+    (row, token, output), which are 0 at masked positions.
+
+    positions: "learned", None, or "sinusoidal" (Vaswani et al. 2017: the sine at even and the cosine at odd
+        dimensions of the angle t / 10000^(2i / width)).
+    tied: outputs = x embedding.token' / sqrt(width) + head.bias, the scaling of T5, so that a unit prior gives
+        unit embeddings and unit outputs. Per token only, with num_outputs = vocab_size.
+    causal: a token sees itself and what comes before it.
+    mlp_width: 4 width unless given.
     Raises TypeError or ValueError on sizes and options that do not fit together.
+    Cost: a gradient takes about three forward passes on CPU; attention memory is row x head x token^2.
     """
 
     max_length: int
@@ -63,9 +73,13 @@ class Transformer:
         if self.width % self.num_heads:
             raise ValueError(f"width must be a multiple of num_heads, got {self.width} and {self.num_heads}")
         if (self.vocab_size is None) == (self.num_features is None):
-            raise ValueError("give either vocab_size (token ids in) or num_features (vectors in), and not both")
+            raise ValueError(
+                "give either vocab_size (token ids in) or num_features (vectors in), and not both"
+            )
         if self.tied and (self.pooling is not None or self.num_outputs != self.vocab_size):
-            raise ValueError("tied=True needs pooling=None and num_outputs=vocab_size: it predicts tokens, one per token")
+            raise ValueError(
+                "tied=True predicts a token per token: it needs pooling=None and num_outputs=vocab_size"
+            )
 
     @property
     def blocks(self) -> Blocks:
@@ -111,16 +125,14 @@ class Transformer:
     def __call__(
         self, weights: Mapping[str, Array], x: Any, attend: Attend = softmax
     ) -> Float[Array, "row *token output"]:
-        """Outputs for inputs `x`; `attend(scores, mask)` turns scores (row, head, query, key) into probabilities."""
+        """Outputs for `x`; `attend(scores, mask)` turns scores (row, head, query, key) into probabilities."""
         content, mask = _split(x)
         mask = None if mask is None else jnp.asarray(mask)
         hidden = self.embed(weights, jnp.asarray(content), mask)
         return self.read(weights, self.locate(weights, hidden, mask), mask, attend)
 
-    def embed(
-        self, weights: Mapping[str, Array], content: Array, mask: Bool[Array, "row token"] | None
-    ) -> Float[Array, "row token embed"]:
-        """Token ids or vectors to hidden states; what the mask rules out is replaced, so that a NaN there stays there."""
+    def embed(self, weights: Mapping[str, Array], content: Array, mask: Mask | None) -> Hidden:
+        """Ids or vectors to hidden states; what the mask rules out is replaced, so that a NaN there stays there."""
         if self.vocab_size is not None:
             ids = content.astype(jnp.int32)
             return weights["embedding.token"][ids if mask is None else jnp.where(mask, ids, 0)]
@@ -131,27 +143,25 @@ class Transformer:
         flat = dense(vectors.reshape(-1, kernel.shape[0]), kernel, weights.get("embedding.bias"))
         return flat.reshape(*vectors.shape[:2], self.width)
 
-    def locate(
-        self, weights: Mapping[str, Array], hidden: Float[Array, "row token embed"], mask: Bool[Array, "row token"] | None
-    ) -> Float[Array, "row token embed"]:
+    def locate(self, weights: Mapping[str, Array], hidden: Hidden, mask: Mask | None) -> Hidden:
         """Hidden states plus positions, counted over real tokens only."""
         length = hidden.shape[1]
         if length > self.max_length:
-            raise ValueError(f"the sequences have {length} positions, more than max_length={self.max_length}; cut or split them")
+            raise ValueError(
+                f"sequences have {length} positions, more than max_length={self.max_length}; cut them"
+            )
         if self.positions is None:
             return hidden
-        learned = self.positions == "learned"
-        table = weights["embedding.position"] if learned else sinusoids(self.max_length, self.width).astype(hidden.dtype)
+        if self.positions == "learned":
+            table = weights["embedding.position"]
+        else:
+            table = sinusoids(self.max_length, self.width).astype(hidden.dtype)
         if mask is None:
             return hidden + table[None, :length]
         return hidden + table[jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)]
 
     def read(
-        self,
-        weights: Mapping[str, Array],
-        hidden: Float[Array, "row token embed"],
-        mask: Bool[Array, "row token"] | None,
-        attend: Attend = softmax,
+        self, weights: Mapping[str, Array], hidden: Hidden, mask: Mask | None, attend: Attend = softmax
     ) -> Float[Array, "row *token output"]:
         """Blocks, final norm, pooling and head."""
         rows, length = hidden.shape[:2]
@@ -166,52 +176,37 @@ class Transformer:
         outputs = outputs.reshape(rows, length, self.num_outputs)
         return outputs if mask is None else jnp.where(mask[:, :, None], outputs, 0.0)
 
-    def target_mask(self, x: Any) -> Bool[Array, "row token"] | None:
+    def target_mask(self, x: Any) -> Mask | None:
         """The padding mask, shape (row, token), if outputs are per token; None otherwise."""
         mask = None if self.pooling else _split(x)[1]
         return None if mask is None else jnp.asarray(mask)
 
     def check(self, x: Any) -> None:
-        """Raise unless `x` is one of the accepted inputs: at most `max_length` positions, ids in [0, vocab_size), finite vectors."""
+        """Raise unless `x` has at most `max_length` positions and ids in [0, vocab_size), or finite vectors."""
         name = "vectors" if self.vocab_size is None else "tokens"
         if isinstance(x, Mapping) and not {name} <= set(x) <= {name, "mask"}:
-            raise ValueError(f"inputs must be an array or a mapping with {name!r} and perhaps 'mask', got keys {sorted(map(str, x))}")
+            keys = sorted(map(str, x))
+            raise ValueError(
+                f"inputs must be an array, or a mapping of {name!r} and 'mask'; got the keys {keys}"
+            )
         content, mask = _split(x)
-        axes = ("rows", "length") if self.vocab_size is not None else ("rows", "length", self.num_features or 0)
+        axes = (
+            ("rows", "length") if self.vocab_size is not None else ("rows", "length", self.num_features or 0)
+        )
         content = checks.array(name, content, axes)
         if content.shape[1] > self.max_length:
-            raise ValueError(f"{name} have {content.shape[1]} positions, more than max_length={self.max_length}; cut or split them")
+            length, most = content.shape[1], self.max_length
+            raise ValueError(f"{name} have {length} positions, more than max_length={most}; cut them")
         if mask is not None:
             mask = checks.array("mask", mask, content.shape[:2])
             if mask.dtype != np.bool_:
-                raise TypeError(f"mask must be boolean, True at real tokens, got dtype {mask.dtype}; use mask.astype(bool)")
+                raise TypeError(
+                    f"mask must be boolean, True at real tokens, got {mask.dtype}; use .astype(bool)"
+                )
         if self.vocab_size is None:
             checks.finite(name, content, mask)
         else:
             checks.within(name, content, self.vocab_size, mask)
-
-
-def sinusoids(length: int, width: int) -> Float[Array, "position embed"]:
-    """sin(t / 10000^(i / width)) at even dimensions i, cos(t / 10000^((i - 1) / width)) at odd ones."""
-    dimension = np.arange(width)
-    angle = np.arange(length)[:, None] / 10000.0 ** (dimension // 2 * 2 / width)[None, :]
-    return jnp.asarray(np.where(dimension % 2 == 0, np.sin(angle), np.cos(angle)))
-
-
-def pool(
-    hidden: Float[Array, "row token embed"], mask: Bool[Array, "row token"] | None, pooling: str
-) -> Float[Array, "row embed"]:
-    """Mean, first or last over the positions that the mask keeps; zeros where it keeps none."""
-    length = hidden.shape[1]
-    if mask is None:
-        mask = jnp.ones(hidden.shape[:2], bool)
-    if pooling == "mean":
-        kept = mask
-    else:
-        place = jnp.argmax(mask, axis=1) if pooling == "first" else length - 1 - jnp.argmax(mask[:, ::-1], axis=1)
-        kept = mask & (jnp.arange(length)[None, :] == place[:, None])
-    count = jnp.maximum(jnp.sum(kept, axis=1), 1)[:, None].astype(hidden.dtype)
-    return jnp.sum(jnp.where(kept[:, :, None], hidden, 0.0), axis=1) / count
 
 
 def _split(x: Any) -> tuple[Any, Any]:

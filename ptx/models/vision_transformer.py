@@ -18,11 +18,13 @@ from ptx.models.transformer import Transformer
 class VisionTransformer:
     """outputs = Transformer(patches of the image), after Dosovitskiy et al. (2021).
 
-    Inputs: images (row, height, width, channel), or (row, height, width) if `num_channels` is 1; real, finite, best scaled to unit size.
-    Patches of patch_size x patch_size pixels are cut row by row, each flattened (height, width, channel) and mapped to `width` by
-    `embedding.kernel`. pooling "mean" averages the patches; "class" puts a learned token `embedding.class` in front and reads it out.
-    Outputs: (row, output). The other options are those of `Transformer`.
-    Raises ValueError if patches do not tile the image.
+    Inputs: images (row, height, width, channel), or (row, height, width) if `num_channels` is 1; real and finite,
+    best scaled to unit size. Patches of patch_size x patch_size pixels are cut row by row, each flattened as
+    (height, width, channel) and mapped to `width` by `embedding.kernel`.
+    Outputs: (row, output).
+
+    pooling: "mean" averages the patches; "class" puts a learned token `embedding.class` in front and reads it.
+    The other options are those of `Transformer`. Raises ValueError if patches do not tile the image.
     """
 
     image_size: tuple[int, int]
@@ -44,12 +46,15 @@ class VisionTransformer:
     def __post_init__(self) -> None:
         if not isinstance(self.image_size, tuple | list) or len(self.image_size) != 2:
             raise TypeError(f"image_size must be (height, width), got {self.image_size!r}")
-        object.__setattr__(self, "image_size", tuple(checks.size("image_size", side) for side in self.image_size))
+        sides = tuple(checks.size("image_size", side) for side in self.image_size)
+        object.__setattr__(self, "image_size", sides)
         for name in ("patch_size", "num_channels"):
             object.__setattr__(self, name, checks.size(name, getattr(self, name)))
         checks.choice("pooling", self.pooling, ("mean", "class"))
-        if any(side % self.patch_size for side in self.image_size):
-            raise ValueError(f"patch_size must divide both sides of the image, got {self.patch_size} and {self.image_size}")
+        if any(side % self.patch_size for side in sides):
+            raise ValueError(
+                f"patch_size must divide both sides of the image, got {self.patch_size} and {sides}"
+            )
         _ = self.transformer  # checks the rest
 
     @property
@@ -84,8 +89,10 @@ class VisionTransformer:
         """("row", "output")."""
         return ("row", "output")
 
-    def __call__(self, weights: Mapping[str, Array], x: Any, attend: Attend = softmax) -> Float[Array, "row output"]:
-        """Outputs for images `x`; `attend(scores, mask)` turns scores (row, head, query, key) into probabilities."""
+    def __call__(
+        self, weights: Mapping[str, Array], x: Any, attend: Attend = softmax
+    ) -> Float[Array, "row output"]:
+        """Outputs for images `x`; `attend` as in `Transformer`."""
         transformer = self.transformer
         hidden = transformer.embed(weights, self.patches(jnp.asarray(x)), None)
         if self.pooling == "class":
