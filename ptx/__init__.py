@@ -8,7 +8,20 @@ from ptx import inference, models
 from ptx.data import Data
 from ptx.infer import infer
 from ptx.posterior import Posterior
+from ptx.predictive import Predictive, log_likelihood, predict
 from ptx.target import Target, lower
 from ptx.version import __version__
 
-__all__ = ["Data", "Posterior", "Target", "__version__", "infer", "inference", "lower", "models"]
+__all__ = [
+    "Data",
+    "Posterior",
+    "Predictive",
+    "Target",
+    "__version__",
+    "infer",
+    "inference",
+    "log_likelihood",
+    "lower",
+    "models",
+    "predict",
+]

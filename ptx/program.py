@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import Distribution, biject_to
 from numpyro.primitives import Messenger
-
-import numpyro.distributions as dist
 
 Message = dict[str, Any]
 Assign = Callable[[Message], Any]
@@ -30,10 +29,15 @@ class _Assign(Messenger):
         super().__init__(fn)
         self.assign = assign
         self.latents: dict[str, Latent] = {}
+        self.names: dict[str, str] = {}
 
     def process_message(self, msg: Message) -> None:
         _refuse_unsupported(msg)
-        if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
+        _refuse_repeated(msg, self.names)
+        if msg["type"] != "sample":
+            return
+        msg["is_observed"] = msg["is_observed"] or msg["value"] is not None  # `substitute` inside the program
+        if msg["is_observed"]:
             return
         unconstrained = self.assign(msg)
         if unconstrained is None:  # a site left free: the handler above draws it
@@ -60,7 +64,9 @@ def run(
 
 def run_guide(guide: Callable, rng_key: jax.Array, parameters: dict[str, Any]) -> dict[str, Message]:
     """The trace of a guide at given parameters (the others start), its samples drawn with `rng_key`."""
-    return isolated(handlers.trace(handlers.substitute(handlers.seed(guide, rng_key), data=parameters)).get_trace)
+    return isolated(
+        handlers.trace(handlers.substitute(handlers.seed(guide, rng_key), data=parameters)).get_trace
+    )
 
 
 def isolated(fn: Callable, *args: Any) -> Any:
@@ -70,29 +76,47 @@ def isolated(fn: Callable, *args: Any) -> Any:
 
 
 class _Freed(Messenger):
-    """Frees observed sites, so that they are drawn; sites with a value in `values` are observed at it instead."""
+    """Frees observed sites, so that they are drawn; those in `fixed` are observed at one value of their support.
 
-    def __init__(self, fn: Callable, batch_shapes: dict[str, tuple[int, ...]], values: dict[str, Any]) -> None:
+    The k-th sample site of the program is drawn with `fold_in(rng_key, k)`: unlike a chain of splits, this costs
+    nothing at sites that are not drawn.
+    """
+
+    def __init__(
+        self, fn: Callable, rng_key: jax.Array, shapes: dict[str, tuple], fixed: tuple[str, ...]
+    ) -> None:
         super().__init__(fn)
-        self.batch_shapes = batch_shapes
-        self.values = values
+        self.rng_key, self.shapes, self.fixed = rng_key, shapes, fixed
+        self.count = 0
 
     def process_message(self, msg: Message) -> None:
         if msg["type"] != "sample" or is_factor(msg):
             return
         # Without a plate or data a site forgets the rows, and one draw would stand for all of them.
-        batch_shape = jnp.broadcast_shapes(msg["fn"].batch_shape, self.batch_shapes.get(msg["name"], ()))
+        batch_shape = jnp.broadcast_shapes(msg["fn"].batch_shape, self.shapes.get(msg["name"], ()))
         if batch_shape != msg["fn"].batch_shape:
             msg["fn"] = msg["fn"].expand(batch_shape)
-        if msg["name"] in self.values:
-            msg["value"], msg["is_observed"] = self.values[msg["name"]], True
+        msg["kwargs"]["rng_key"] = jax.random.fold_in(self.rng_key, self.count)
+        self.count += 1
+        if msg["name"] in self.fixed:
+            dtype = int if msg["fn"].support.is_discrete else float
+            msg["value"] = msg["fn"].support.feasible_like(jnp.zeros(msg["fn"].shape(), dtype))
         elif msg["is_observed"]:
-            msg["value"], msg["is_observed"] = None, False
+            msg["value"] = None
+        msg["is_observed"] = msg["value"] is not None
 
 
-def freed(model: Callable, batch_shapes: dict[str, tuple[int, ...]], values: dict[str, Any]) -> Callable:
-    """The program with its observed sites free to be drawn, expanded to `batch_shapes`, or observed at `values`."""
-    return _Freed(model, batch_shapes, values)
+def run_freed(
+    model: Callable,
+    inputs: Any,
+    position: dict[str, jax.Array],
+    rng_key: jax.Array,
+    shapes: dict[str, tuple[int, ...]],
+    fixed: tuple[str, ...] = (),
+) -> dict[str, Message]:
+    """The trace of the program at a position, without targets: observed sites are drawn, expanded to batch `shapes`;
+    those in `fixed` take a value that their support alone determines."""
+    return run(_Freed(model, rng_key, shapes, fixed), inputs, None, from_position(position))[0]
 
 
 def from_position(position: dict[str, jax.Array]) -> Assign:
@@ -129,8 +153,9 @@ def _transform(msg: Message) -> Any:
     """The bijection from the reals to the site's support."""
     if msg["fn"].support.is_discrete:
         raise ValueError(
-            f"site '{msg['name']}': a discrete latent ({type(base(msg['fn'])).__name__}); no engine of ptx samples these. "
-            "Sum it out (for a mixture: numpyro.distributions.MixtureSameFamily), or condition on it"
+            f"site '{msg['name']}': a discrete latent ({type(base(msg['fn'])).__name__}), which no engine of ptx "
+            "samples; sum it out (for a mixture: numpyro.distributions.MixtureSameFamily), or observe it (are there "
+            "targets?)"
         )
     return biject_to(msg["fn"].support)
 
@@ -148,8 +173,17 @@ def total(values: jax.Array) -> jax.Array:
 
 
 def log_prob(msg: Message) -> jax.Array:
-    """The site's log density at its value, in nats, scaled as the program asks, batch shape kept."""
-    value = msg["fn"].log_prob(msg["value"])
+    """The site's log density at its value, in nats, scaled as the program asks, batch shape kept.
+
+    Raises TypeError where the value's dtype is not one that the distribution can score, as float labels of a class.
+    """
+    try:
+        value = msg["fn"].log_prob(msg["value"])
+    except TypeError as error:
+        raise TypeError(
+            f"site '{msg['name']}': {type(base(msg['fn'])).__name__} cannot score a value of dtype "
+            f"{jnp.result_type(msg['value'])} ({error}); cast labels and counts to integers"
+        ) from error
     return value if msg["scale"] is None else msg["scale"] * value
 
 
@@ -164,13 +198,18 @@ def _by_entry(fn: Distribution, value: jax.Array) -> jax.Array:
         return _by_entry(fn.base_dist, value)
     if isinstance(fn, dist.MaskedDistribution):
         log_prob = _by_entry(fn.base_dist, value)
-        mask = jnp.broadcast_to(jnp.asarray(fn._mask, bool), fn.batch_shape)
-        return jnp.where(mask.reshape(mask.shape + (1,) * (log_prob.ndim - mask.ndim)), log_prob, 0.0)
+        return jnp.where(_entry_mask(fn, log_prob.ndim), log_prob, 0.0)
     if isinstance(fn, dist.ExpandedDistribution):
         log_prob = _by_entry(fn.base_dist, value)
         batch_shape = fn.batch_shape + (1,) * (log_prob.ndim - len(fn.batch_shape))
         return jnp.broadcast_to(log_prob, jnp.broadcast_shapes(batch_shape, log_prob.shape))
     return fn.log_prob(value)
+
+
+def _entry_mask(fn: dist.MaskedDistribution, ndim: int) -> jax.Array:
+    """The mask over the leading axes of an array with one value an entry."""
+    mask = jnp.broadcast_to(jnp.asarray(fn._mask, bool), fn.batch_shape)
+    return mask.reshape(mask.shape + (1,) * (ndim - mask.ndim))
 
 
 def class_probabilities(msg: Message) -> jax.Array | None:
@@ -191,6 +230,16 @@ def class_probabilities(msg: Message) -> jax.Array | None:
     else:
         return None
     return jnp.broadcast_to(probs, (*msg["fn"].shape(), probs.shape[-1]))
+
+
+def plate_names(msg: Message, shape: tuple[int, ...]) -> tuple[str | None, ...]:
+    """Names of the plates that hold a value of this shape, axis by axis; None elsewhere."""
+    names: list[str | None] = [None] * len(shape)
+    first = len(shape) - msg["fn"].event_dim
+    for frame in msg["cond_indep_stack"]:
+        if first + frame.dim >= 0:  # a value may have fewer axes than the plates it broadcasts over
+            names[first + frame.dim] = frame.name
+    return tuple(names)
 
 
 def is_latent(msg: Message) -> bool:
@@ -220,31 +269,42 @@ def is_proper(fn: Distribution) -> bool:
 
 
 def in_support(msg: Message) -> jax.Array:
-    """Which observed values lie in the support of their distribution; entries masked out count as inside."""
-    fn = msg["fn"]
-    inside = fn.support(msg["value"])
-    while isinstance(fn, (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)):
-        if isinstance(fn, dist.MaskedDistribution):
-            inside = inside | ~jnp.asarray(fn._mask, bool)
-        fn = fn.base_dist
-    return inside
+    """Which observed entries lie in the support of their distribution; entries masked out count as inside."""
+    return _inside(msg["fn"], msg["value"])
+
+
+def _inside(fn: Distribution, value: jax.Array) -> jax.Array:
+    if isinstance(fn, (dist.Independent, dist.ExpandedDistribution)):
+        return _inside(fn.base_dist, value)
+    if isinstance(fn, dist.MaskedDistribution):
+        inside = _inside(fn.base_dist, value)
+        return inside | ~_entry_mask(fn, inside.ndim)
+    return jnp.asarray(fn.support(value))
 
 
 def _refuse_unsupported(msg: Message) -> None:
     name, kind = msg.get("name"), msg["type"]
     if kind == "plate" and msg["args"][1] not in (None, msg["args"][0]):
         raise ValueError(
-            f"plate '{name}': subsamples {msg['args'][1]} of {msg['args'][0]} rows; write the plate over all rows it is "
-            "given and set batch_size on an engine that takes minibatches (SVI, MAP, SGLD, SGHMC)"
+            f"plate '{name}': subsamples {msg['args'][1]} of {msg['args'][0]} rows; write the plate over all rows it "
+            "is given, and set batch_size on an engine that takes minibatches (SVI, MAP, SGLD, SGHMC)"
         )
     if kind in _REFUSED:
-        raise ValueError(f"site '{name}': {_REFUSED[kind]}")
+        raise ValueError(f"{'model' if name is None else f'site {name!r}'}: {_REFUSED[kind]}")
+
+
+def _refuse_repeated(msg: Message, names: dict[str, str]) -> None:
+    """Two sites of one name would count one of them twice; a plate may be entered again."""
+    name, kind = str(msg.get("name")), msg["type"]
+    if name in names and not kind == names[name] == "plate":
+        raise ValueError(f"site '{name}': the program has two sites of this name; give each its own")
+    if kind in ("sample", "deterministic", "plate"):
+        names[name] = kind
 
 
 _REFUSED = {
     "param": "numpyro.param has no prior; give it one with numpyro.sample",
-    "mutable": "numpyro's mutable state (running statistics) changes the density from call to call; pass fixed values in",
-    "prng_key": "the program draws random numbers of its own (dropout?), so its density is not a function; turn that off",
-    "control_flow": "numpyro.contrib.control_flow hides its sites; use a plate and jax.lax.scan without sample sites inside",
+    "mutable": "numpyro's mutable state (running statistics) changes the density at every call; pass fixed values in",
+    "prng_key": "the program draws random numbers (dropout?), so its density is not a function; turn that off",
+    "control_flow": "numpyro.contrib.control_flow hides sites; use a plate, and jax.lax.scan without sites inside",
 }
-

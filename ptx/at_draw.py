@@ -1,0 +1,90 @@
+"""What is computed at one draw for a batch of rows: the functions that `sweep` evaluates.
+
+Each returns `(by_row, by_draw)`; `rows` lists latents that belong to the rows, by name and axis.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptx import program
+from ptx.sites import Observed, Predicted, simulate
+
+
+def predicted_values(
+    model: Callable,
+    observed: tuple[Observed, ...],
+    found: Predicted,
+    rows: tuple,
+    kept: tuple[str, ...],
+    simulated: bool,
+    rng_key: jax.Array,
+    draw: Any,
+    batch: Any,
+) -> tuple[dict, dict]:
+    """The kept sites at one draw, by (kind, site)."""
+    rng_key = jax.random.fold_in(jax.random.fold_in(rng_key, draw["chain"]), draw["draw"])
+    rng_key = jax.random.fold_in(rng_key, batch["row"][0])
+    position = _position(rows, draw, batch)
+    trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]))
+    values = {("deterministic", name): trace[name]["value"] for name in kept if name in found.deterministic}
+    for name in kept:
+        if name in found.classes:
+            values["probabilities", name] = program.class_probabilities(trace[name])
+    if simulated:
+        values |= {("targets", name): trace[name]["value"] for name in kept if name in found.drawn}
+    return _rows_first(found, values)
+
+
+def reproducible_values(
+    model: Callable,
+    observed: tuple[Observed, ...],
+    found: Predicted,
+    rows: tuple,
+    rng_key: jax.Array,
+    draw: Any,
+    batch: Any,
+) -> tuple[dict, dict]:
+    """All that is not random about a prediction: deterministic sites, and log densities of the drawn ones."""
+    position = _position(rows, draw, batch)
+    trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]), found.drawn)
+    values = {("deterministic", name): trace[name]["value"] for name in found.deterministic}
+    values |= {("log_prob", name): program.log_prob(trace[name]) for name in found.drawn}
+    return _rows_first(found, values)
+
+
+def _rows_first(found: Predicted, values: dict[tuple[str, str], jax.Array]) -> tuple[dict, dict]:
+    row_axes = dict(found.row_axes)
+    by_row = {
+        key: jnp.moveaxis(value, row_axes[key[1]], 0) for key, value in values.items() if key[1] in row_axes
+    }
+    return by_row, {key: value for key, value in values.items() if key[1] not in row_axes}
+
+
+def log_densities(
+    model: Callable, terms: tuple, rows: tuple, per: str, shared: None, draw: Any, batch: Any
+) -> tuple[dict, dict]:
+    """Log densities of the batch's rows at one draw, by site."""
+    inputs, targets = batch["data"]
+    trace, _ = program.run(model, inputs, targets, program.from_position(_position(rows, draw, batch)))
+    by_row = {}
+    for name, axis in terms:
+        log_prob = jnp.moveaxis(program.log_prob_by_entry(trace[name]), axis, 0)
+        if per == "token" and log_prob.ndim < 2:
+            raise ValueError(
+                f"site '{name}': its log density has one term a row and no tokens; use per='row'"
+            )
+        over_rows = jax.vmap(program.total)
+        by_row[name] = over_rows(log_prob) if per == "row" else jax.vmap(over_rows)(log_prob)
+    return by_row, {}
+
+
+def _position(rows: tuple, draw: Any, batch: Any) -> dict[str, jax.Array]:
+    """The draw's position; of latents that belong to the rows, the batch's part."""
+    row_axes = dict(rows)
+    return {
+        name: jnp.take(value, batch["row"], axis=row_axes[name]) if name in row_axes else value
+        for name, value in draw["position"].items()
+    }

@@ -1,0 +1,186 @@
+"""What draws say of data: outputs, class probabilities, simulated targets, pointwise log densities."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ptx.at_draw import log_densities, predicted_values, reproducible_values
+from ptx.posterior import Posterior
+from ptx.prediction_inputs import checked_data, checked_inputs, flat_draws, require_term_a_row, warn_nonfinite
+from ptx.sites import Predicted, observed_sites, predicted_sites
+from ptx.start import as_key
+from ptx.sweep import Limits, rows_agree, sweep
+
+MAX_BYTES = 2**28
+KINDS = ("deterministic", "probabilities", "targets")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """Predictions at every draw of a posterior, on the host; site -> array of shape (chain, draw, row, ...).
+
+    Attributes:
+        deterministic: values of deterministic sites, such as `outputs`. A site that does not follow the rows (a
+            `sigma` computed from `log_sigma`) has no row axis: (chain, draw, ...).
+        probabilities: class probabilities of each categorical or Bernoulli site, at each draw, classes on the last
+            axis; for a Bernoulli site these are the probabilities of 0 and 1.
+        targets: simulated values of every observed site, one independent draw for each (chain, draw, row).
+        inputs: what was predicted from.
+        num_rows: rows predicted.
+        row_sites: sites that have a row axis.
+    """
+
+    deterministic: dict[str, np.ndarray]
+    probabilities: dict[str, np.ndarray]
+    targets: dict[str, np.ndarray]
+    inputs: Any
+    num_rows: int
+    row_sites: frozenset[str]
+
+    @property
+    def outputs(self) -> np.ndarray:
+        """The deterministic site `outputs`, which the models of ptx have. Raises ValueError where there is none."""
+        if "outputs" not in self.deterministic:
+            raise ValueError(
+                f"no deterministic site 'outputs' was predicted; there are {sorted(self.deterministic)}"
+            )
+        return self.deterministic["outputs"]
+
+    def mean_probabilities(self, site: str | None = None) -> Float[np.ndarray, "row *entry classes"]:
+        """mean over chains and draws s of p(class | row, draw s), accumulated in float64.
+
+        Probabilities are averaged, never logits: the mean of softmax((4, 0)) and softmax((-2, 0)) is 0.551, where the
+        softmax of the mean logits is 0.731.
+
+        Raises:
+            ValueError: no such site, or several and none named.
+        """
+        if site is None and len(self.probabilities) == 1:
+            (site,) = self.probabilities
+        if site not in self.probabilities:
+            raise ValueError(
+                f"site: expected one with class probabilities, {sorted(self.probabilities)}; got {site!r}"
+            )
+        return self.probabilities[site].mean(axis=(0, 1), dtype=np.float64)
+
+
+def predict(
+    rng_key: Any,
+    posterior: Posterior,
+    inputs: Any,
+    *,
+    sites: Collection[str] | None = None,
+    simulated: bool = True,
+    draw_chunk: int | None = None,
+    row_chunk: int | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Predictive:
+    """Run the model without targets at every draw of a posterior (of `Prior`: the prior predictive).
+
+    Args:
+        rng_key: a JAX key or an integer seed; it counts for simulated targets alone.
+        posterior: of any engine.
+        inputs: shaped like the training inputs, but for the number of rows.
+        sites: deterministic and observed sites to keep; all by default. What is left out is not computed.
+        simulated: draw targets; without it `targets` is empty.
+        draw_chunk, row_chunk: draws and rows evaluated at a time; by default what fits into `max_bytes`, by an upper
+            bound from the program's own array sizes. They change no number beyond rounding.
+        max_bytes: device memory for one chunk.
+
+    Where the likelihood has one term a row, every row is predicted by itself, with a key that depends on (rng_key,
+    chain, draw, row) alone: what is drawn for a row depends on no other row and on no chunk. A program whose rows hang
+    together (one multivariate normal, a mean over rows; noticed by comparing eight rows together and one by one) is
+    run on all rows at once, in chunks of draws.
+
+    Cost: one forward pass a draw and row. Warns where values are not finite.
+
+    Raises:
+        ValueError, TypeError: inputs that are not finite, have no rows or another shape than in training; an unknown
+            site; a posterior without draws.
+        MemoryError: the results do not fit into host memory; keep fewer `sites`.
+    """
+    rng_key, limits = as_key(rng_key), Limits(draw_chunk, row_chunk, max_bytes)
+    limits.check()
+    target, draws = posterior.target, flat_draws(posterior)
+    inputs, num_rows = checked_inputs(target, inputs)
+    found, observed = predicted_sites(target, inputs, num_rows), observed_sites(target)
+    kept = _kept(found, sites)
+    rows = tuple((site.name, site.row_axis) for site in target.sites if site.row_axis is not None)
+    static = (target.model, observed, found, rows)
+    batch = {"row": np.arange(num_rows), "inputs": inputs}
+    first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), draws)
+    separable = found.separable and rows_agree(reproducible_values, static, rng_key, first, batch)
+    by_row, by_draw = sweep(
+        predicted_values, (*static, kept, simulated), rng_key, draws, batch, separable, limits
+    )
+    values = {**by_row, **by_draw}
+    warn_nonfinite("predict", values)
+    shaped = {name: posterior_shaped(posterior, array) for name, array in values.items()}
+    kinds = {kind: {site: array for (of, site), array in shaped.items() if of == kind} for kind in KINDS}
+    return Predictive(
+        **kinds, inputs=inputs, num_rows=num_rows, row_sites=frozenset(site for _, site in by_row)
+    )
+
+
+def log_likelihood(
+    posterior: Posterior,
+    data: Any = None,
+    per: Literal["row", "token"] = "row",
+    *,
+    draw_chunk: int | None = None,
+    row_chunk: int | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> dict[str, Float[np.ndarray, "chain draw row ..."]]:
+    """log p(target_n | draw s) in nats, for each observed site (and factor that follows the rows), unscaled.
+
+    Args:
+        posterior: of any engine.
+        data: `ptx.Data` or a pair (inputs, targets); the training data by default.
+        per: "row" gives one term a row, of shape (chain, draw, row), the sum over all that a row holds: for a sequence
+            the sum over its tokens, so that LOO counts sequences. "token" keeps the second axis of the targets: (chain,
+            draw, row, token), exactly 0 where the model masks a position out; over tokens it sums to "row".
+        draw_chunk, row_chunk, max_bytes: as in `predict`.
+
+    Sums are accumulated in float32 or wider. Warns where values are NaN or infinite.
+
+    Raises:
+        ValueError: a likelihood that does not factor over rows (the site is named); `per="token"` where a site has one
+            term a row; data that do not fit the model or its training data.
+    """
+    limits = Limits(draw_chunk, row_chunk, max_bytes)
+    limits.check()
+    if per not in ("row", "token"):
+        raise ValueError(f"per: expected 'row' or 'token', got {per!r}")
+    target, draws = checked_data(posterior.target, data), flat_draws(posterior)
+    require_term_a_row(target)
+    terms = tuple((term.name, term.row_axis) for term in target.terms if term.row_axis is not None)
+    rows = tuple((site.name, site.row_axis) for site in target.sites if site.row_axis is not None)
+    static = (target.model, terms, rows, per)
+    batch = {
+        "row": np.arange(target.num_rows),
+        "data": jax.tree.map(np.asarray, (target.data.inputs, target.data.targets)),
+    }
+    first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), draws)
+    separable = rows_agree(log_densities, static, None, first, batch)
+    values, _ = sweep(log_densities, static, None, draws, batch, separable, limits)
+    warn_nonfinite("log_likelihood", values)
+    return {name: posterior_shaped(posterior, array) for name, array in values.items()}
+
+
+def posterior_shaped(posterior: Posterior, array: np.ndarray) -> np.ndarray:
+    """Split the leading axis of draws into (chain, draw)."""
+    return array.reshape(posterior.num_chains, posterior.num_draws, *array.shape[1:])
+
+
+def _kept(found: Predicted, sites: Collection[str] | None) -> tuple[str, ...]:
+    names = found.deterministic + found.drawn
+    if sites is None:
+        return names
+    if isinstance(sites, str) or not set(sites) <= set(names):
+        raise ValueError(f"sites: expected a collection of names out of {sorted(names)}, got {sites!r}")
+    return tuple(name for name in names if name in sites)
