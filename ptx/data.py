@@ -30,7 +30,9 @@ class Data:
     def __post_init__(self) -> None:
         for field in ("inputs", "targets"):
             value = getattr(self, field)
-            checked = jax.tree_util.tree_map_with_path(lambda path, leaf, f=field: _leaf(f, path, leaf), value)
+            checked = jax.tree_util.tree_map_with_path(
+                lambda path, leaf, f=field: _leaf(f, path, leaf), value
+            )
             object.__setattr__(self, field, checked)
         _same_rows(self)
 
@@ -76,17 +78,30 @@ def _leaf(field: str, path: Any, leaf: Any) -> np.ndarray:
             f"{name}: got the scalar {leaf!r}; every leaf needs a leading row axis. Wrap a list of numbers in "
             "numpy.asarray(...); a value shared by all rows belongs in the model"
         )
-    array = np.asarray(leaf)
+    array = _as_array(name, leaf)
     is_float = jax.numpy.issubdtype(array.dtype, jax.numpy.floating)  # bfloat16 included
     if not (is_float or array.dtype.kind in "iub"):
         raise TypeError(f"{name}: expected a real, integer or bool array, got dtype {array.dtype}")
     if array.ndim == 0:
-        raise ValueError(f"{name}: got a scalar; every leaf needs a leading row axis (or belongs in the model)")
+        raise ValueError(
+            f"{name}: got a scalar; every leaf needs a leading row axis (or belongs in the model)"
+        )
     if is_float:
         _finite(name, array)
     elif array.dtype.kind in "iu":
         _in_range(name, array)
     return array
+
+
+def _as_array(name: str, leaf: Any) -> np.ndarray:
+    if np.ma.is_masked(leaf):
+        raise ValueError(f"{name}: masked entries, whose values would be used; fill, impute or drop them")
+    try:
+        return np.asarray(leaf)
+    except TypeError as error:
+        raise TypeError(
+            f"{name}: expected an array of numbers, got {type(leaf).__name__} ({error})"
+        ) from error
 
 
 def _finite(name: str, array: np.ndarray) -> None:
@@ -96,8 +111,8 @@ def _finite(name: str, array: np.ndarray) -> None:
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
-            f"{name}: {int(bad.sum())} of {array.size} values are not finite as {device} (first {array[where]} at index "
-            f"{where}); remove, impute or rescale them"
+            f"{name}: {int(bad.sum())} of {array.size} values are not finite as {device} (first {array[where]} at "
+            f"index {where}); remove, impute or rescale them"
         )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,28 +15,9 @@ from numpyro.distributions import Dirichlet
 from ptx import program
 from ptx.compiled import compiled
 from ptx.data import Data, as_data
+from ptx.structure import Site, Term, structure
 
 Position = dict[str, Float[Array, "..."]]
-
-
-class Site(NamedTuple):
-    """A latent site. Shapes are those of one draw; `row_axis` is the axis that grows with the rows, or None."""
-
-    name: str
-    shape: tuple[int, ...]
-    unconstrained_shape: tuple[int, ...]
-    support: str
-    proper: bool
-    row_axis: int | None
-    plates: tuple[str | None, ...]
-
-
-class Term(NamedTuple):
-    """An observed site or factor. `row_axis` is the axis of its log density that follows the rows, or None."""
-
-    name: str
-    row_axis: int | None
-    is_factor: bool
 
 
 class Halves(NamedTuple):
@@ -78,7 +59,7 @@ class Target:
     @property
     def factorizes(self) -> bool:
         """Whether every likelihood term is a sum over rows, as minibatches and pointwise scores need."""
-        return all(term.row_axis is not None for term in self.terms)
+        return all(term.row_axis is not None or term.is_factor for term in self.terms)
 
     def halves(self, position: Position, batch: Data | None = None) -> Halves:
         """Both halves from one run of the program; the likelihood is unscaled, site by site."""
@@ -115,7 +96,12 @@ class Target:
         return jnp.reshape(jnp.sum(pointwise) + sum(whole.values(), jnp.zeros(())), (1,))
 
     def log_density(self, position: Position, batch: Data | None = None) -> Float[Array, ""]:
-        """log_prior + N/B * sum(log_likelihood) in nats: the only place where a minibatch is scaled."""
+        """log_prior + N/B * sum(log_likelihood) in nats: the only place where a minibatch is scaled.
+
+        Raises ValueError, naming the site, for a batch of a likelihood that does not factor over rows.
+        """
+        if batch is not None:
+            self.require_rows("a minibatch")
         log_prior, by_row, whole = self.halves(position, batch)
         log_likelihood = sum((jnp.sum(rows) for rows in by_row.values()), jnp.zeros(()))
         if batch is not None:
@@ -131,11 +117,15 @@ class Target:
         sites = sorted(self.sites, key=lambda site: site.name)
         ends = np.cumsum([math.prod(site.unconstrained_shape) for site in sites])
         parts = jnp.split(vector, ends[:-1])
-        return {site.name: part.reshape(site.unconstrained_shape) for site, part in zip(sites, parts, strict=True)}
+        return {
+            site.name: part.reshape(site.unconstrained_shape) for site, part in zip(sites, parts, strict=True)
+        }
 
     def constrain(self, position: Position) -> dict[str, Array]:
         """Values of the latent sites on their supports."""
-        trace, _ = program.run(self.model, self.data.inputs, self.data.targets, program.from_position(position))
+        trace, _ = program.run(
+            self.model, self.data.inputs, self.data.targets, program.from_position(position)
+        )
         return {site.name: trace[site.name]["value"] for site in self.sites}
 
     def unconstrain(self, values: dict[str, Any]) -> Position:
@@ -153,7 +143,9 @@ class Target:
 
     def dirichlet_concentrations(self, position: Position) -> dict[str, Float[Array, ""]]:
         """The smallest concentration of each Dirichlet site, at this position."""
-        _, latents = program.run(self.model, self.data.inputs, self.data.targets, program.from_position(position))
+        _, latents = program.run(
+            self.model, self.data.inputs, self.data.targets, program.from_position(position)
+        )
         found = {name: program.base(latent.message["fn"]) for name, latent in latents.items()}
         return {name: jnp.min(fn.concentration) for name, fn in found.items() if isinstance(fn, Dirichlet)}
 
@@ -166,8 +158,8 @@ class Target:
         for site in self.sites:
             if not site.proper:
                 raise ValueError(
-                    f"site '{site.name}': its prior is improper (flat), and {purpose} needs a proper one; give the site a "
-                    "distribution that integrates to one"
+                    f"site '{site.name}': its prior is improper (flat), and {purpose} needs a proper one; give the "
+                    "site a distribution that integrates to one"
                 )
 
     def require_rows(self, purpose: str) -> None:
@@ -175,14 +167,14 @@ class Target:
         for term in self.terms:
             if term.row_axis is None and not term.is_factor:
                 raise ValueError(
-                    f"site '{term.name}': its log density does not factor over the rows of the data, and {purpose} needs one "
-                    "term a row; use batch_size=None, or write the site inside a plate over the leading axis"
+                    f"site '{term.name}': its log density does not factor over the rows of the data, and {purpose} "
+                    "needs one term a row; use batch_size=None, or write the site inside a plate over the leading axis"
                 )
         for site in self.sites:
             if site.row_axis is not None:
                 raise ValueError(
-                    f"site '{site.name}': a latent that belongs to the rows (its axis {site.row_axis} has their length), and "
-                    f"{purpose} needs latents shared by all rows; use batch_size=None"
+                    f"site '{site.name}': a latent that belongs to the rows (its axis {site.row_axis} has their "
+                    f"length), and {purpose} needs latents shared by all rows; use batch_size=None"
                 )
 
 
@@ -205,91 +197,11 @@ def lower(model: Callable, data: Any) -> Target:
         model.check(data.inputs, data.targets)
     _hashable(model)
     device_data = jax.tree.map(jnp.asarray, data)
-    leaves, treedef = jax.tree.flatten(device_data)
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    sites, terms = _structure(model, treedef, shapes, jax.config.jax_enable_x64)
+    sites, terms = structure(model, device_data)
     dims = tuple((name, tuple(names)) for name, names in getattr(model, "dims", {}).items())
     target = Target(device_data, model, sites, terms, dims)
     _check_support(target)
     return target
-
-
-@lru_cache(maxsize=64)
-def _structure(
-    model: Callable, treedef: Any, shapes: tuple, x64: bool
-) -> tuple[tuple[Site, ...], tuple[Term, ...]]:
-    """Sites and likelihood terms of the program on data of these shapes."""
-    del x64  # part of the cache key only
-    data = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    here = _probe(model, data)
-    row_axes = _row_axes(model, data)
-    sites = tuple(
-        Site(name, *record, row_axis=row_axes.get(name), plates=plates) for name, record, plates in here.latents
-    )
-    terms = tuple(Term(name, row_axes.get(name), is_factor) for name, is_factor in here.observed)
-    if not any(not term.is_factor or term.row_axis is not None for term in terms):
-        raise ValueError("model: no observed site; sample the targets with obs=targets")
-    return sites, terms
-
-
-class _Probe(NamedTuple):
-    latents: list[tuple[str, tuple, tuple[str | None, ...]]]
-    observed: list[tuple[str, bool]]
-    shapes: dict[str, tuple[int, ...]]
-
-
-def _probe(model: Callable, data: Any) -> _Probe:
-    """Run abstractly on data of this shape: sites, supports, and the shape of every log density and latent."""
-    latents, observed, shapes = [], [], {}
-
-    def record(data: Data) -> None:
-        start = program.from_start(jax.random.key(0))
-        trace, met = program.run(model, data.inputs, data.targets, start)
-        for name, site in trace.items():
-            if program.is_latent(site):
-                fn, shape = site["fn"], jnp.shape(site["value"])
-                record_ = (shape, jnp.shape(met[name].unconstrained), str(fn.support), program.is_proper(fn))
-                latents.append((name, record_, _plates(site, shape)))
-                shapes[name] = shape
-            elif site["type"] == "sample":
-                observed.append((name, program.is_factor(site)))
-                shapes[name] = jnp.shape(program.log_prob(site))
-
-    jax.eval_shape(record, data)
-    return _Probe(latents, observed, shapes)
-
-
-def _plates(site: program.Message, shape: tuple[int, ...]) -> tuple[str | None, ...]:
-    """Names of the plates that hold the site, axis by axis; None elsewhere."""
-    names: list[str | None] = [None] * len(shape)
-    first = len(shape) - site["fn"].event_dim
-    for frame in site["cond_indep_stack"]:
-        names[first + frame.dim] = frame.name
-    return tuple(names)
-
-
-def _row_axes(model: Callable, data: Any) -> dict[str, int]:
-    """The axis of each site that grows by one when the data do."""
-    counts = (max(data.num_rows, 2), max(data.num_rows, 2) + 1)
-    try:
-        fewer, more = (_probe(model, _with_rows(data, count)).shapes for count in counts)
-    except Exception:  # a program written for exactly these rows: nothing factors, as far as can be seen
-        return {}
-    axes = {}
-    for name in fewer.keys() & more.keys():
-        moved = [axis for axis, (a, b) in enumerate(zip(fewer[name], more[name], strict=True)) if a != b]
-        if len(moved) > 1:
-            raise ValueError(
-                f"site '{name}': its log density has shape {fewer[name]} on {counts[0]} rows, so targets broadcast against "
-                "outputs row by row; give both the same shape, (rows,) against (rows,) or (rows, 1) against (rows, 1)"
-            )
-        if moved:
-            axes[name] = moved[0]
-    return axes
-
-
-def _with_rows(data: Any, count: int) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), data)
 
 
 def _check_support(target: Target) -> None:
@@ -298,8 +210,8 @@ def _check_support(target: Target) -> None:
         if not np.all(ok):
             where = tuple(int(i) for i in np.argwhere(~np.asarray(ok))[0])
             raise ValueError(
-                f"site '{name}': the observed value {np.asarray(value)[where]} at index {where} is outside the support of its "
-                f"distribution ({int(np.sum(~np.asarray(ok)))} such values); check labels, ranges and dtype"
+                f"site '{name}': the observed value {np.asarray(value)[where]} at index {where} is outside the support "
+                f"of its distribution ({int(np.sum(~np.asarray(ok)))} such values); check labels, ranges and dtype"
             )
 
 
@@ -316,6 +228,6 @@ def _hashable(model: Callable) -> None:
         hash(model)
     except TypeError:
         raise TypeError(
-            "model: not hashable, so compiled code could not be found again; write a function, or a frozen dataclass whose "
-            "fields are hashable"
+            "model: not hashable, so compiled code could not be found again; write a function, or a frozen dataclass "
+            "whose fields are hashable"
         ) from None
