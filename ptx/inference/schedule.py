@@ -4,26 +4,26 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 
-def _check(schedule: Any, **positive: float) -> None:
-    for name, value in positive.items():
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-            raise ValueError(f"{type(schedule).__name__}: {name} must be positive and finite, got {value!r}")
-
-
 @dataclass(frozen=True)
 class Cosine:
-    """`value (f + (1 - f) (1 + cos(pi min(t, n) / n)) / 2)` with n = num_steps, f = final_fraction (Loshchilov and Hutter)."""
+    """`value (f + (1 - f) (1 + cos(pi min(t, n) / n)) / 2)` with n = num_steps, f = final_fraction in [0, 1].
+
+    Loshchilov and Hutter's (2017) annealing, without restarts.
+    """
 
     value: float
     num_steps: int
     final_fraction: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, value=self.value, num_steps=self.num_steps)
+        _check(self, "value", "num_steps")
+        if not _is_number(self.final_fraction) or not 0 <= self.final_fraction <= 1:
+            raise ValueError(f"Cosine: final_fraction must be in [0, 1], got {self.final_fraction!r}")
 
     def __call__(self, step: Any) -> Array:
         """The value at step t, from 0."""
@@ -40,7 +40,7 @@ class Exponential:
     num_steps: int
 
     def __post_init__(self) -> None:
-        _check(self, value=self.value, rate=self.rate, num_steps=self.num_steps)
+        _check(self, "value", "rate", "num_steps")
 
     def __call__(self, step: Any) -> Array:
         """The value at step t, from 0."""
@@ -56,7 +56,7 @@ class Polynomial:
     gamma: float = 0.55
 
     def __post_init__(self) -> None:
-        _check(self, a=self.a, b=self.b, gamma=self.gamma)
+        _check(self, "a", "b", "gamma")
 
     def __call__(self, step: Any) -> Array:
         """The value at step t, from 0."""
@@ -71,13 +71,36 @@ def at(value: float | Schedule, step: Any) -> Array:
     return jnp.asarray(value(step) if callable(value) else value, jnp.result_type(float))
 
 
+def extremes(value: float | Schedule, num_steps: int) -> tuple[float, float]:
+    """Smallest and largest value over steps 0, ..., num_steps - 1; every schedule here is monotone."""
+    with jax.ensure_compile_time_eval():  # an engine may be made inside jit
+        ends = float(at(value, 0)), float(at(value, num_steps - 1))
+    return min(ends), max(ends)
+
+
 def require(engine: Any, name: str) -> None:
     """Refuse a field that is neither a positive finite number nor a schedule."""
     value = getattr(engine, name)
-    if not isinstance(value, (Cosine, Exponential, Polynomial)):
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise TypeError(
-                f"{type(engine).__name__}: {name} must be a number, Cosine, Exponential or Polynomial; got {value!r}"
-            )
-        if not math.isfinite(value) or value <= 0:
-            raise ValueError(f"{type(engine).__name__}: {name} must be positive and finite, got {value!r}")
+    if isinstance(value, Schedule):
+        return
+    if not _is_number(value):
+        raise TypeError(
+            f"{type(engine).__name__}: {name} must be a number, Cosine, Exponential or Polynomial; got {value!r}"
+        )
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{type(engine).__name__}: {name} must be positive and finite, got {value!r}")
+
+
+def _check(schedule: Any, *names: str) -> None:
+    """Refuse fields that are no positive finite numbers, and a number of steps that is no integer."""
+    kind = type(schedule).__name__
+    for name in names:
+        value = getattr(schedule, name)
+        if not _is_number(value) or not math.isfinite(value) or value <= 0:
+            raise ValueError(f"{kind}: {name} must be positive and finite, got {value!r}")
+        if name == "num_steps" and not isinstance(value, int):
+            raise TypeError(f"{kind}: num_steps must be an integer, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -22,13 +22,26 @@ from ptx.inference import *  # noqa: F403  (eval(repr(engine)) needs the names)
 ENGINES = {
     "Prior": inference.Prior(num_draws=12),
     "HMC": inference.HMC(num_draws=12, num_warmup=100, max_leapfrog=8),
+    "MAP": inference.MAP(num_steps=30, learning_rate=0.1, batch_size=7),
     "NUTS": inference.NUTS(num_draws=12, num_warmup=25, max_tree_depth=4),
     "NUTS dense": inference.NUTS(num_draws=12, num_warmup=25, max_tree_depth=4, dense_mass=True, thin=2),
+    "SGLD": inference.SGLD(num_draws=12, num_warmup=200, step_size=1e-3, batch_size=7),
+    "SGHMC": inference.SGHMC(num_draws=12, num_warmup=10, step_size=2e-2, batch_size=7, thin=2),
+    "CyclicalSGLD": inference.CyclicalSGLD(num_draws=12, num_cycles=3, step_size=2e-3, batch_size=7),
+    "CyclicalSGHMC": inference.CyclicalSGHMC(num_draws=12, num_cycles=3, step_size=3e-2, thin=2),
+    "SVI": inference.SVI(num_steps=30, num_draws=12, learning_rate=0.1, batch_size=7),
 }
 # Longer runs that reach the conjugate posterior at temperature T, and the relative error of an sd that is allowed.
 ACCURATE = {
     "HMC": (inference.HMC(num_draws=2000, num_warmup=500), 0.08),
     "NUTS": (inference.NUTS(num_draws=2000, num_warmup=500), 0.08),
+    "SGLD": (inference.SGLD(num_draws=8000, num_warmup=500, step_size=2e-3), 0.08),
+    "SGHMC": (inference.SGHMC(num_draws=8000, num_warmup=500, step_size=5e-2, friction=5.0), 0.08),
+    "CyclicalSGLD": (inference.CyclicalSGLD(num_draws=4000, num_cycles=20, step_size=1e-2, thin=20), 0.08),
+    "CyclicalSGHMC": (
+        inference.CyclicalSGHMC(num_draws=4000, num_cycles=20, step_size=0.1, friction=5.0, thin=10),
+        0.08,
+    ),
 }
 IGNORES_DATA = {"Prior"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*divergent trajectory:RuntimeWarning")  # warm-ups are short
