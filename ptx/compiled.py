@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import jax
 import numpy as np
 
-_TRACING = Lock()  # NumPyro's stack of handlers belongs to the process: two threads must not trace at once
+_TRACING = RLock()  # NumPyro's stack of handlers belongs to the process: two threads must not trace at once
 
 
 def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stages.Compiled:
@@ -21,6 +21,13 @@ def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stag
     signatures = tuple(_signature(leaf) for leaf in leaves)
     with _TRACING:
         return _compile(fn, static, treedef, signatures, _settings())
+
+
+def call(fn: Callable, *args: Any) -> Any:
+    """`fn(*args)`: compiled when called from outside, inlined inside another trace."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        return fn(*args)
+    return compiled(fn, (), *args)(*args)
 
 
 def _signature(leaf: Any) -> tuple[Any, ...]:

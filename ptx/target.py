@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Dirichlet
 
 from ptx import program
-from ptx.compiled import compiled
+from ptx.compiled import call, compiled
 from ptx.data import Data, as_data
 from ptx.structure import Site, Term, structure
 
@@ -123,23 +123,20 @@ class Target:
 
     def constrain(self, position: Position) -> dict[str, Array]:
         """Values of the latent sites on their supports."""
-        trace, _ = program.run(
-            self.model, self.data.inputs, self.data.targets, program.from_position(position)
-        )
-        return {site.name: trace[site.name]["value"] for site in self.sites}
+        return call(_constrain, self, position)
 
     def unconstrain(self, values: dict[str, Any]) -> Position:
         """The position of given values on the supports; inverse of `constrain`."""
-        return self._position(program.from_values(values))
+        return call(_unconstrain, self, values)
 
     def sample_prior(self, rng_key: Array) -> Position:
         """A position drawn from the prior. Raises ValueError where a site has an improper prior."""
         self.require_proper("a draw from the prior")
-        return self._position(program.from_prior(rng_key))
+        return call(_sample_prior, self, rng_key)
 
     def initial_position(self, rng_key: Array) -> Position:
         """A place to start: prior draws for network weights, uniform(-2, 2) unconstrained for other sites."""
-        return self._position(program.from_start(rng_key))
+        return call(_initial_position, self, rng_key)
 
     def dirichlet_concentrations(self, position: Position) -> dict[str, Float[Array, ""]]:
         """The smallest concentration of each Dirichlet site, at this position."""
@@ -148,10 +145,6 @@ class Target:
         )
         found = {name: program.base(latent.message["fn"]) for name, latent in latents.items()}
         return {name: jnp.min(fn.concentration) for name, fn in found.items() if isinstance(fn, Dirichlet)}
-
-    def _position(self, assign: program.Assign) -> Position:
-        _, latents = program.run(self.model, self.data.inputs, self.data.targets, assign)
-        return {name: latent.unconstrained for name, latent in latents.items()}
 
     def require_proper(self, purpose: str) -> None:
         """Raise ValueError, naming the site, unless every prior is proper."""
@@ -202,6 +195,31 @@ def lower(model: Callable, data: Any) -> Target:
     target = Target(device_data, model, sites, terms, dims)
     _check_support(target)
     return target
+
+
+def _constrain(target: Target, position: Position) -> dict[str, Array]:
+    trace, _ = program.run(
+        target.model, target.data.inputs, target.data.targets, program.from_position(position)
+    )
+    return {site.name: trace[site.name]["value"] for site in target.sites}
+
+
+def _unconstrain(target: Target, values: dict[str, Any]) -> Position:
+    return _assigned(target, program.from_values(values))
+
+
+def _sample_prior(target: Target, rng_key: Array) -> Position:
+    return _assigned(target, program.from_prior(rng_key))
+
+
+def _initial_position(target: Target, rng_key: Array) -> Position:
+    return _assigned(target, program.from_start(rng_key))
+
+
+def _assigned(target: Target, assign: program.Assign) -> Position:
+    """The position that a rule gives to the latent sites."""
+    _, latents = program.run(target.model, target.data.inputs, target.data.targets, assign)
+    return {name: latent.unconstrained for name, latent in latents.items()}
 
 
 def _check_support(target: Target) -> None:
