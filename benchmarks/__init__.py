@@ -1,0 +1,1 @@
+"""Speed of ptx as ratios, each measured side by side in one run."""
