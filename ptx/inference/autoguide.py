@@ -1,9 +1,9 @@
 """NumPyro's automatic guides on a lowered target.
 
-A guide sees a program with one real site, the position as a vector, of flat density, and one factor, the target's log
-density. So it fits supports of every kind, and what it samples is a position. (One site a program: with one site for
-each of the model's, NumPyro's chain of keys made compilation slow.) Guides set hidden state at their first call; each
-function below makes its own, so that no traced value outlives a trace.
+A guide sees a program with one real site, the position as a vector, of flat density, and one factor, the target's
+log density. So it fits supports of every kind, and what it samples is a position. (One site a program: with one site
+for each of the model's, NumPyro's chain of keys made compilation slow.) Guides keep hidden state from their first
+call on, so each call makes its own, and no traced value outlives its trace.
 """
 
 import difflib
@@ -26,7 +26,6 @@ from ptx.target import Position, Target
 
 POINTS = ("AutoDelta", "AutoLaplaceApproximation")  # their objective is the log density of a point, no ELBO
 _NEEDS_DENSITY = ("AutoDAIS",)  # its draws follow the gradient of the log density
-_NEEDS_TWO = ("AutoBNAFNormal", "AutoIAFNormal")
 _BATCHED = ("AutoBatchedMultivariateNormal", "AutoBatchedLowRankMultivariateNormal")
 _REFUSED = {
     "AutoGuideList": "is a container for guides of parts of a model; give the one guide for all sites",
@@ -69,6 +68,8 @@ def _check_options(where: str, name: str, options: Any) -> None:
     form = f'{where}_options must be a tuple of pairs such as (("init_scale", 0.01),)'
     if not isinstance(options, tuple) or not all(isinstance(o, tuple) and len(o) == 2 for o in options):
         raise TypeError(f"{form}; got {options!r}")
+    if len(dict(options)) < len(options):
+        raise ValueError(f"{where}_options: an option is given twice in {options!r}")
     guide = getattr(library, name)
     known = sorted(set(inspect.signature(guide).parameters) - _NOT_OPTIONS)
     for option, value in options:
@@ -92,13 +93,13 @@ def _options(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
 
 def check_target(engine: Any, target: Target) -> None:
     """Refuse a target whose sites the guide cannot lay out."""
-    size = _size(target)
-    if engine.guide in _NEEDS_TWO and size < 2:
-        raise ValueError(
-            f"guide {engine.guide!r} needs two or more latent values, got {size}; use 'AutoNormal'"
-        )
     if engine.guide in _BATCHED:
         _check_batched(engine, target)
+    if engine.guide not in _NEEDS_DENSITY:  # that one takes every target, and a look at it runs the model
+        try:
+            jax.eval_shape(lambda: program.run_guide(_guide(engine, target), jax.random.key(0), {}) and None)
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"guide {engine.guide!r} on {_size(target)} latent values: {error}") from error
 
 
 def _check_batched(engine: Any, target: Target) -> None:
@@ -110,8 +111,8 @@ def _check_batched(engine: Any, target: Target) -> None:
     for site in target.sites:
         if len(site.unconstrained_shape) <= _batch_ndim(engine):
             raise ValueError(
-                f"site '{site.name}': unconstrained shape {site.unconstrained_shape}, and guide {engine.guide!r} "
-                f"needs more axes than its {_batch_ndim(engine)} of batch (option 'batch_ndim'); use "
+                f"site '{site.name}': unconstrained shape {site.unconstrained_shape} has no axis beyond the "
+                f"{_batch_ndim(engine)} that guide {engine.guide!r} takes for batch axes (option 'batch_ndim'); use "
                 "'AutoMultivariateNormal'"
             )
 
@@ -130,7 +131,8 @@ def start(engine: Any, rng_key: Array, target: Target, position: Position) -> di
     """The guide's parameters, each on the reals, centred at the position (flows: at their own random start)."""
     vector = target.flatten(position).reshape(_shape(engine, target))
     sites = _parameter_sites(engine, rng_key, target, vector)
-    return {name: _transform(site).inv(site["value"]) for name, site in sites.items()}
+    parameters = {name: _transform(site).inv(site["value"]) for name, site in sites.items()}
+    return jax.tree.map(jnp.asarray, parameters)  # some start as Python numbers
 
 
 def objective(
@@ -150,16 +152,16 @@ def draw(engine: Any, rng_key: Array, target: Target, parameters: dict[str, Any]
     return target.unflatten(jnp.ravel(trace[_SITE]["value"]))
 
 
-def _guide(engine: Any, target: Target, start: Array | None = None) -> Callable:
-    """A new guide. Where it starts matters to `start` alone."""
-    density = target.log_density if engine.guide in _NEEDS_DENSITY else lambda position: jnp.zeros(())
-    values = {_SITE: jnp.zeros(_shape(engine, target)) if start is None else start}
-    make = getattr(library, engine.guide)
-    return make(
-        _flat_program(engine, target, density),
-        init_loc_fn=init_to_value(values=values),
-        **_options(engine.guide_options),
-    )
+def _guide(engine: Any, target: Target, centre: Array | None = None) -> Callable[[], Any]:
+    """The guide, made anew at each call. Its centre matters to `start` alone."""
+
+    def guide() -> Any:
+        density = target.log_density if engine.guide in _NEEDS_DENSITY else lambda position: jnp.zeros(())
+        values = {_SITE: jnp.zeros(_shape(engine, target)) if centre is None else centre}
+        flat, at_centre = _flat_program(engine, target, density), init_to_value(values=values)
+        return getattr(library, engine.guide)(flat, init_loc_fn=at_centre, **_options(engine.guide_options))()
+
+    return guide
 
 
 def _flat_program(engine: Any, target: Target, log_density: Callable) -> Callable[[], None]:
@@ -187,9 +189,9 @@ def _size(target: Target) -> int:
 
 
 def _parameter_sites(
-    engine: Any, rng_key: Array, target: Target, start: Array | None = None
+    engine: Any, rng_key: Array, target: Target, centre: Array | None = None
 ) -> dict[str, program.Message]:
-    trace = program.run_guide(_guide(engine, target, start), rng_key, {})
+    trace = program.run_guide(_guide(engine, target, centre), rng_key, {})
     return {name: site for name, site in trace.items() if site["type"] == "param"}
 
 

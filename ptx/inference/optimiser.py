@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import warnings
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -85,16 +86,18 @@ def _require_name(engine: Any) -> None:
 @lru_cache(maxsize=512)
 def _reason(name: str) -> str:
     """Why the name does not serve; empty where it does."""
-    factory = getattr(optax, name, None)
-    if name.startswith(("_", "scale_by")) or not inspect.isfunction(factory):
-        return "is no optax optimiser"
-    parameters = inspect.signature(factory).parameters
+    factory: Any = getattr(optax, name, None)
+    try:
+        parameters = {} if name.startswith(("_", "scale_by")) else inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # no function
+        parameters = {}
     if "learning_rate" not in parameters:
         return "is no optax optimiser"
     if {"seed", "key"} & parameters.keys():
         return "draws random numbers from a seed of its own, so chains would share them"
     try:
-        optimiser, weights = factory(learning_rate=0.1), jnp.ones(2)
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # its user will see it
+            optimiser, weights = factory(learning_rate=0.1), jnp.ones(2)
         jax.eval_shape(lambda w: optimiser.update(w, optimiser.init(w), w), weights)
     except TypeError:
         return "needs more than a gradient and a learning rate"
