@@ -178,13 +178,23 @@ def log_prob(msg: Message) -> jax.Array:
     Raises TypeError where the value's dtype is not one that the distribution can score, as float labels of a class.
     """
     try:
-        value = msg["fn"].log_prob(msg["value"])
+        value = _log_prob(msg["fn"], msg["value"])
     except TypeError as error:
         raise TypeError(
             f"site '{msg['name']}': {type(base(msg['fn'])).__name__} cannot score a value of dtype "
             f"{jnp.result_type(msg['value'])} ({error}); cast labels and counts to integers"
         ) from error
     return value if msg["scale"] is None else msg["scale"] * value
+
+
+def _log_prob(fn: Distribution, value: jax.Array) -> jax.Array:
+    """As the distribution's own; but entries of half precision that `to_event` sums are summed in float32."""
+    if isinstance(fn, dist.Independent):
+        entries = _log_prob(fn.base_dist, value)
+        if jnp.finfo(entries.dtype).bits < 32:
+            axes = tuple(range(entries.ndim - fn.reinterpreted_batch_ndims, entries.ndim))
+            return jnp.sum(entries, axes, jnp.float32)
+    return fn.log_prob(value)
 
 
 def log_prob_by_entry(msg: Message) -> jax.Array:
