@@ -22,6 +22,7 @@ PROBE = """
 import json, sys
 import {module}
 import jax
+jax.config.update("jax_num_cpu_devices", 3)  # an error once a backend runs: no import may start one
 settings = {{name: repr(value) for name, value in jax.config.values.items()}}
 print(json.dumps([settings, sorted(sys.modules)]))
 """

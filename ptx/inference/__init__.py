@@ -1,27 +1,9 @@
-"""Engines: one algorithm a file, settings in a frozen dataclass, pure functions of state."""
+"""Engines: one algorithm a file, settings in a frozen dataclass, pure functions of state.
 
-from ptx.inference.cyclical_sghmc import CyclicalSGHMC
-from ptx.inference.cyclical_sgld import CyclicalSGLD
-from ptx.inference.hmc import HMC
-from ptx.inference.map import MAP
-from ptx.inference.nuts import NUTS
-from ptx.inference.prior import Prior
-from ptx.inference.schedule import Cosine, Exponential, Polynomial
-from ptx.inference.sghmc import SGHMC
-from ptx.inference.sgld import SGLD
-from ptx.inference.svi import SVI
+The public names stand in `__init__.pyi`, one line each, and are imported at first use: BlackJAX starts a JAX backend
+where it is imported, and from then on devices can no longer be set (`numpyro.set_host_device_count`, `jax.distributed`).
+"""
 
-__all__ = [
-    "HMC",
-    "MAP",
-    "NUTS",
-    "SGHMC",
-    "SGLD",
-    "SVI",
-    "Cosine",
-    "CyclicalSGHMC",
-    "CyclicalSGLD",
-    "Exponential",
-    "Polynomial",
-    "Prior",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

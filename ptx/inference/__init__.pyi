@@ -1,0 +1,12 @@
+from .cyclical_sghmc import CyclicalSGHMC as CyclicalSGHMC
+from .cyclical_sgld import CyclicalSGLD as CyclicalSGLD
+from .hmc import HMC as HMC
+from .map import MAP as MAP
+from .nuts import NUTS as NUTS
+from .prior import Prior as Prior
+from .schedule import Cosine as Cosine
+from .schedule import Exponential as Exponential
+from .schedule import Polynomial as Polynomial
+from .sghmc import SGHMC as SGHMC
+from .sgld import SGLD as SGLD
+from .svi import SVI as SVI
