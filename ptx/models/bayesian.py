@@ -30,6 +30,10 @@ class Bayesian:
     likelihood: Likelihood
 
     def __post_init__(self) -> None:
+        if not isinstance(self.network, Network) or isinstance(self.network, type):
+            raise TypeError(
+                f"a network is MLP(...), Transformer(...) or VisionTransformer(...), got {self.network!r}"
+            )
         try:
             hash(self)
         except TypeError as error:  # it would fail far away, inside jit

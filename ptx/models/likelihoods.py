@@ -11,7 +11,7 @@ dropped: num_outputs=1 pairs with targets (row,). Targets of shape (row, 1) are 
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -34,6 +34,7 @@ from ptx.models.observed import (
 from ptx.models.priors import Prior
 
 
+@runtime_checkable
 class Likelihood(Protocol):
     """A frozen, value-hashed record that observes targets given outputs."""
 
@@ -202,7 +203,7 @@ class student_t:
 def as_likelihood(likelihood: Any) -> Any:
     """`likelihood`, with its defaults if it came as a class: `likelihoods.normal` is `likelihoods.normal()`."""
     likelihood = likelihood() if isinstance(likelihood, type) else likelihood
-    if not (callable(likelihood) and hasattr(likelihood, "check") and hasattr(likelihood, "sites")):
+    if not isinstance(likelihood, Likelihood):
         raise TypeError(
             "a likelihood is likelihoods.categorical(), bernoulli(), normal() or student_t(), "
             f"got {likelihood!r}"

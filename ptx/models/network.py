@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ class Weight:
             )
 
 
+@runtime_checkable
 class Network(Protocol):
     """A frozen, value-hashed record of sizes with a pure function `(weights, inputs) -> outputs`."""
 

@@ -5,8 +5,11 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from models import reference
+from numpyro import handlers
 
 from ptx.models import Transformer
 from ptx.models.network import softmax
@@ -233,6 +236,30 @@ def test_attention_sits_on_a_seam_called_once_per_layer(name):
     )
 
 
+def test_attention_may_hold_one_sample_site_per_layer():
+    weights, tokens = reference.draw_weights(ENCODER), jnp.asarray(content_for(ENCODER))
+
+    def program():
+        layers = iter(range(ENCODER.num_layers))
+
+        def attend(scores, mask):
+            noise = dist.Normal(0.0, 1.0).expand(scores.shape).to_event(3)
+            return softmax(scores + numpyro.sample(f"attention.scores.{next(layers)}", noise), mask)
+
+        numpyro.deterministic("outputs", ENCODER(weights, tokens, attend))
+
+    def run(rng_key):
+        trace = handlers.trace(handlers.seed(program, rng_key)).get_trace()
+        return {name: site["value"] for name, site in trace.items()}
+
+    sites = jax.eval_shape(run, jax.random.key(0))
+    assert {name: site.shape for name, site in sites.items()} == {
+        "attention.scores.0": (6, 2, 6, 6),
+        "attention.scores.1": (6, 2, 6, 6),
+        "outputs": (6, 3),
+    }
+
+
 IDS = np.zeros((2, 5), int)
 
 
@@ -276,7 +303,7 @@ def test_bad_tokens_and_masks_are_refused_at_the_door(inputs, error, message):
     [
         (np.zeros((2, 5)), ValueError, r"vectors must have shape \(rows, length, 5\)"),
         (np.zeros((2, 5, 4)), ValueError, r"vectors must have shape \(rows, length, 5\).*got \(2, 5, 4\)"),
-        (np.where(np.arange(50) == 31, np.nan, 0).reshape(2, 5, 5), ValueError, "row 1, position 1, axis 2 1 holds nan"),
+        (np.where(np.arange(50) == 31, np.nan, 0).reshape(2, 5, 5), ValueError, "row 1, position 1, axis 2 1"),
         (np.full((2, 5, 5), np.inf), ValueError, "must be finite"),
     ],
 )  # fmt: skip
