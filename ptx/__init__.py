@@ -4,8 +4,9 @@ A Bayesian transformer is written once, as a NumPyro model with explicit sample 
 chosen for it, and ArviZ diagnoses every posterior.
 """
 
-from ptx import inference, models
+from ptx import diagnostics, inference, models
 from ptx.data import Data
+from ptx.diagnostics import to_datatree
 from ptx.infer import infer
 from ptx.posterior import Posterior
 from ptx.predictive import Predictive, log_likelihood, predict
@@ -18,10 +19,12 @@ __all__ = [
     "Predictive",
     "Target",
     "__version__",
+    "diagnostics",
     "infer",
     "inference",
     "log_likelihood",
     "lower",
     "models",
     "predict",
+    "to_datatree",
 ]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptx import program
+from ptx.compiled import compiled
 from ptx.target import Position, Target
 
 Trace = dict[str, program.Message]
@@ -58,6 +59,21 @@ def _observed(model: Callable, terms: tuple, treedef: Any, shapes: tuple, real: 
 
     jax.eval_shape(record, _concrete(treedef, shapes))
     return tuple(found)
+
+
+def observed_values(target: Target) -> dict[str, np.ndarray]:
+    """What the observed sites were observed at, on the host, rows first."""
+    values = jax.device_get(compiled(_observed_values, (), target)(target))
+    for site in observed_sites(target):
+        if site.row_axis is not None:
+            values[site.name] = np.moveaxis(values[site.name], site.row_axis, 0)
+    return values
+
+
+def _observed_values(target: Target) -> dict[str, jax.Array]:
+    start = program.from_start(jax.random.key(0))
+    trace, _ = program.run(target.model, target.data.inputs, target.data.targets, start)
+    return {term.name: jnp.asarray(trace[term.name]["value"]) for term in target.terms if not term.is_factor}
 
 
 def simulate(
