@@ -26,8 +26,8 @@ def check(engine: Any, target: Target) -> None:
 
 
 def start(batch_size: int | None, target: Target, rng_key: Array) -> Stream | None:
-    """The stream before the first batch; None for whole data (`batch_size=None` does not permute)."""
-    if batch_size is None:
+    """The stream before the first batch; None for whole data, which keep their order (B is None, or N and more)."""
+    if batch_size is None or batch_size >= target.num_rows:
         return None
     order = jnp.stack([_permutation(rng_key, epoch, target.num_rows) for epoch in (0, 1)])
     return Stream(order, jnp.int32(0), jnp.int32(2), rng_key)
@@ -37,22 +37,22 @@ def take(batch_size: int | None, target: Target, stream: Stream | None) -> tuple
     """The next batch and the stream after it.
 
     The stream is pi_0, pi_1, ... with every pi_e a fresh permutation of the N rows; batch t is its entries t B, ...,
-    t B + B - 1, across epochs where it must. So every batch has B rows (B above N becomes N), no row repeats inside
-    an epoch, and over N batches each row comes B times: the mean scaled gradient equals the full one.
+    t B + B - 1, across epochs where it must. So every batch has B rows, no row repeats inside an epoch, and over N
+    batches each row comes B times: the mean scaled gradient equals the full one. The batch None is the whole data.
     """
     if stream is None or batch_size is None:
         return None, None
     num_rows = target.num_rows
-    size = min(batch_size, num_rows)
-    rows = jax.lax.dynamic_slice(stream.order.reshape(-1), (stream.start,), (size,))
-    end = stream.start + size
+    rows = jax.lax.dynamic_slice(stream.order.reshape(-1), (stream.start,), (batch_size,))
 
     def next_epoch(stream: Stream) -> Stream:
         fresh = _permutation(stream.rng_key, stream.epoch, num_rows)
         order = jnp.stack([stream.order[1], fresh])
-        return Stream(order, end - num_rows, stream.epoch + 1, stream.rng_key)
+        return Stream(order, stream.start - num_rows, stream.epoch + 1, stream.rng_key)
 
-    stream = jax.lax.cond(end >= num_rows, next_epoch, lambda s: s._replace(start=end), stream)
+    # Runs once or not at all. A `cond` would do, but vectorised over chains it would sort at every step.
+    stream = stream._replace(start=stream.start + batch_size)
+    stream = jax.lax.while_loop(lambda stream: stream.start >= num_rows, next_epoch, stream)
     return stream, target.data.take(rows)
 
 
