@@ -63,7 +63,13 @@ def _strong(state: Any) -> Any:
 
 
 def steps(
-    engine: Any, buffer: tuple[int, int], target: Target, rng_key: Array, state: Any, first: Array, count: Array
+    engine: Any,
+    buffer: tuple[int, int],
+    target: Target,
+    rng_key: Array,
+    state: Any,
+    first: Array,
+    count: Array,
 ) -> Chunk:
     """Steps `first, ..., first + count - 1` of one chain; step t uses `fold_in(rng_key, t)`."""
     max_kept, max_steps = buffer
@@ -78,7 +84,9 @@ def steps(
         positions = jax.tree.map(lambda rows, row: rows.at[carry.kept].set(row), carry.positions, position)
         history = jax.tree.map(lambda rows, row: rows.at[offset].set(row), carry.history, info)
         # A draw that is not kept is overwritten by the next one: cheaper than a branch.
-        return Chunk(state, carry.kept + jnp.asarray(engine.keeps(first + offset), jnp.int32), positions, history)
+        return Chunk(
+            state, carry.kept + jnp.asarray(engine.keeps(first + offset), jnp.int32), positions, history
+        )
 
     _, info, position = jax.eval_shape(step, state, first)
     empty = Chunk(
@@ -102,4 +110,3 @@ def draws(
     position = jax.eval_shape(lambda: engine.draw(rng_key, target, state))
     empty = jax.tree.map(lambda row: jnp.zeros((max_kept, *row.shape), row.dtype), position)
     return jax.lax.fori_loop(0, count, body, empty)
-

@@ -1,4 +1,4 @@
-"""Compiled programs, kept in one bounded cache so that a second call with equal settings neither retraces nor recompiles."""
+"""Compiled programs in one bounded cache: a second call with equal settings neither retraces nor recompiles."""
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 _TRACING = RLock()  # NumPyro's stack of handlers belongs to the process: two threads must not trace at once
 
@@ -25,7 +26,7 @@ def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stag
 
 def call(fn: Callable, *args: Any) -> Any:
     """`fn(*args)`: compiled when called from outside, inlined inside another trace."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(args)):
         return fn(*args)
     return compiled(fn, (), *args)(*args)
 
@@ -39,7 +40,8 @@ def _signature(leaf: Any) -> tuple[Any, ...]:
 
 
 def _settings() -> tuple[Any, ...]:
-    return jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision, jax.config.jax_debug_nans
+    config: Any = jax.config  # its attributes are made at run time
+    return config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_debug_nans
 
 
 @lru_cache(maxsize=64)

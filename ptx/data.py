@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ jax.tree_util.register_pytree_node(Data, _flatten, _unflatten)
 
 def _leaf(field: str, path: Any, leaf: Any) -> np.ndarray:
     name = field + jax.tree_util.keystr(path)
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, Tracer):
         raise TypeError(f"{name}: Data is built from concrete arrays, outside jit, grad and vmap")
     if isinstance(leaf, (int, float, complex, str, bytes)):
         raise ValueError(

@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ptx.inference.engine import Engine
@@ -28,7 +28,7 @@ def finish(
         "gradient_evaluations": int(history["n_steps"].sum()) if "n_steps" in history else gradients,
         "interrupted": num_done < engine.num_steps,
         "num_rows": target.num_rows,
-        "x64": bool(jax.config.jax_enable_x64),
+        "x64": jnp.result_type(float) == jnp.float64,
         **attributes,
         **versions(),
     }
@@ -73,6 +73,13 @@ def _broken_draws(name: str, positions: dict) -> Any:
 
 def empty(target: Target, engine: Engine, chain_layout: str) -> Posterior:
     """A model without latent sites: nothing to infer, nothing to run."""
-    attributes = {"engine": repr(engine), "chain_layout": chain_layout, "gradient_evaluations": 0, "seconds": 0.0}
+    attributes = {
+        "engine": repr(engine),
+        "chain_layout": chain_layout,
+        "gradient_evaluations": 0,
+        "seconds": 0.0,
+    }
     attributes |= {"compile_seconds": 0.0, "interrupted": False, "num_rows": target.num_rows, **versions()}
-    return Posterior(target, engine, {}, {}, {}, attributes, ("the model has no latent site: nothing was inferred",))
+    return Posterior(
+        target, engine, {}, {}, {}, attributes, ("the model has no latent site: nothing was inferred",)
+    )

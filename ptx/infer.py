@@ -100,13 +100,17 @@ def _prepare(rng_key: Any, target: Target, engine: Engine, init: Any, chain_layo
     states = [layout.stack(lane, [begun[chain] for chain in lane.chains]) for lane in lanes]
 
     def keys(stream: int) -> list[Any]:
-        return [layout.stack(lane, [chunk.chain_key(rng_key, c, stream) for c in lane.chains]) for lane in lanes]
+        return [
+            layout.stack(lane, [chunk.chain_key(rng_key, c, stream) for c in lane.chains]) for lane in lanes
+        ]
 
     targets = [jax.device_put(target, lane.device) for lane in lanes]
     step_keys, draw_keys = keys(chunk.CHAIN_STEPS), keys(chunk.CHAIN_DRAWS)
     static = (engine, chunk.capacity(engine, target))
     program = [
-        layout.lane_program(lane, chunk.steps, static, targets[i], step_keys[i], states[i], np.int32(0), np.int32(1))
+        layout.lane_program(
+            lane, chunk.steps, static, targets[i], step_keys[i], states[i], np.int32(0), np.int32(1)
+        )
         for i, lane in enumerate(lanes)
     ]
     kept_bytes = _kept_bytes(engine, target)
@@ -121,7 +125,7 @@ def _kept_bytes(engine: Engine, target: Target) -> int:
 
 
 def _run_steps(run: _Run, chunk_size: int | None, show: Show, stop: Any) -> tuple[dict, dict, int]:
-    """Advance all chains chunk by chunk; return kept positions, (chain, draw), history, (chain, step), and steps done."""
+    """Advance all chains chunk by chunk; kept positions (chain, draw), history (chain, step), steps done."""
     engine, first, kept = run.engine, 0, 0
     positions: dict[str, np.ndarray] = {}
     history: dict[str, np.ndarray] = {}
@@ -164,7 +168,9 @@ def _count(engine: Engine, target: Target, first: int, wanted: int) -> int:
 def _run_chunk(run: _Run, first: int, count: int) -> tuple[dict, dict]:
     def advance(i: int) -> tuple[dict, dict]:
         lane = run.lanes[i]
-        out = run.program[i](run.targets[i], run.step_keys[i], run.states[i], np.int32(first), np.int32(count))
+        out = run.program[i](
+            run.targets[i], run.step_keys[i], run.states[i], np.int32(first), np.int32(count)
+        )
         run.states[i] = out.state
         kept = int(np.max(out.kept))
         positions = jax.tree.map(lambda rows: rows[:, :kept], layout.to_host(lane, out.positions))

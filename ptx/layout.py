@@ -17,7 +17,7 @@ class Lane(NamedTuple):
     """Chains that advance in one program: one chain on one device, or all of them vectorised."""
 
     chains: tuple[int, ...]
-    device: jax.Device
+    device: jax.Device  # pyright: ignore[reportInvalidTypeForm]
 
 
 def resolve(chain_layout: str) -> str:
@@ -39,7 +39,7 @@ def resolve(chain_layout: str) -> str:
 def lanes(chain_layout: str, num_chains: int) -> list[Lane]:
     """One lane a chain, on the present device (`threads`, `loop`) or in turn on all (`devices`); or one for all."""
     devices = jax.local_devices()
-    here = jax.config.jax_default_device or devices[0]
+    here = getattr(jax.config, "jax_default_device", None) or devices[0]
     if chain_layout == "vectorised":
         return [Lane(tuple(range(num_chains)), here)]
     if chain_layout == "devices":
@@ -74,10 +74,14 @@ def _vectorised(fn: Callable, static: tuple, target: Any, rng_key: Any, state: A
 
 def stack(lane: Lane, chains: list[Any]) -> Any:
     """The lane's argument from one value a chain, on the lane's device."""
-    value = chains[0] if len(lane.chains) == 1 else jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *chains)
+    value = (
+        chains[0] if len(lane.chains) == 1 else jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *chains)
+    )
     return jax.device_put(value, lane.device)
 
 
 def to_host(lane: Lane, value: Any) -> Any:
     """NumPy arrays with a leading chain axis."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[None] if len(lane.chains) == 1 else np.asarray(leaf), value)
+    return jax.tree.map(
+        lambda leaf: np.asarray(leaf)[None] if len(lane.chains) == 1 else np.asarray(leaf), value
+    )

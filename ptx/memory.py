@@ -7,7 +7,9 @@ from typing import Any
 import jax
 
 
-def require_memory(programs: list[jax.stages.Compiled], num_workers: int, kept_bytes: int, device: jax.Device) -> None:
+def require_memory(
+    programs: list[jax.stages.Compiled], num_workers: int, kept_bytes: int, device: Any
+) -> None:
     """Refuse a run that cannot fit.
 
     The device holds arguments and, for each chain that runs at the same time, the outputs and temporaries of its
@@ -17,7 +19,9 @@ def require_memory(programs: list[jax.stages.Compiled], num_workers: int, kept_b
         MemoryError: with the bytes needed and available.
     """
     analyses = [program.memory_analysis() for program in programs]
-    per_chain = max((a.temp_size_in_bytes + a.output_size_in_bytes for a in analyses if a is not None), default=0)
+    per_chain = max(
+        (a.temp_size_in_bytes + a.output_size_in_bytes for a in analyses if a is not None), default=0
+    )
     arguments = max((a.argument_size_in_bytes for a in analyses if a is not None), default=0)
     on_device = arguments + num_workers * per_chain
     device_free = device_available(device)
@@ -26,13 +30,13 @@ def require_memory(programs: list[jax.stages.Compiled], num_workers: int, kept_b
     if on_host > host_available():
         raise MemoryError(
             f"the run needs about {_gib(on_host)} of host memory ({_gib(kept_bytes)} for draws and history, "
-            f"{_gib(on_host - kept_bytes)} to compute), and {_gib(host_available())} is free; lower num_draws or num_chains, "
-            "raise thin, or use a smaller batch_size"
+            f"{_gib(on_host - kept_bytes)} to compute), and {_gib(host_available())} is free; lower num_draws or "
+            "num_chains, raise thin, or use a smaller batch_size"
         )
     if not shares_host and on_device > device_free:
         raise MemoryError(
-            f"the run needs about {_gib(on_device)} on {device}, and {_gib(device_free)} is free; use a smaller batch_size, "
-            "or chain_layout='loop'"
+            f"the run needs about {_gib(on_device)} on {device}, and {_gib(device_free)} is free; use a smaller "
+            "batch_size, or chain_layout='loop'"
         )
 
 

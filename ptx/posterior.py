@@ -64,7 +64,7 @@ def _constrain_all(target: Target, flat: dict[str, np.ndarray], chunk: int = 256
         rows = np.minimum(np.arange(first, first + chunk), count - 1)  # one shape, so one compilation
         batch = jax.tree.map(lambda values, rows=rows: jax.numpy.asarray(values[rows]), flat)
         constrained = compiled(_constrain, (), target, batch)(target, batch)
-        parts.append(jax.tree.map(lambda values, n=min(chunk, count - first): np.asarray(values)[:n], constrained))
+        parts.append(jax.tree.map(lambda values, n=count - first: np.asarray(values)[:n], constrained))
     return jax.tree.map(lambda *values: np.concatenate(values), *parts)
 
 

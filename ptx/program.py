@@ -194,7 +194,7 @@ def _log_prob(fn: Distribution, value: jax.Array) -> jax.Array:
         if jnp.finfo(entries.dtype).bits < 32:
             axes = tuple(range(entries.ndim - fn.reinterpreted_batch_ndims, entries.ndim))
             return jnp.sum(entries, axes, jnp.float32)
-    return fn.log_prob(value)
+    return jnp.asarray(fn.log_prob(value))
 
 
 def log_prob_by_entry(msg: Message) -> jax.Array:
@@ -213,7 +213,7 @@ def _by_entry(fn: Distribution, value: jax.Array) -> jax.Array:
         log_prob = _by_entry(fn.base_dist, value)
         batch_shape = fn.batch_shape + (1,) * (log_prob.ndim - len(fn.batch_shape))
         return jnp.broadcast_to(log_prob, jnp.broadcast_shapes(batch_shape, log_prob.shape))
-    return fn.log_prob(value)
+    return jnp.asarray(fn.log_prob(value))
 
 
 def _entry_mask(fn: dist.MaskedDistribution, ndim: int) -> jax.Array:
@@ -229,14 +229,16 @@ def class_probabilities(msg: Message) -> jax.Array | None:
     """
     fn = base(msg["fn"])
     if isinstance(fn, (dist.CategoricalLogits, dist.BernoulliLogits)):
-        logits = fn.logits.astype(jnp.promote_types(fn.logits.dtype, jnp.float32))
+        logits = jnp.asarray(fn.logits)
+        logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
         binary = isinstance(fn, dist.BernoulliLogits)
         # sigmoid(-x) keeps the digits that 1 - sigmoid(x) loses
         probs = jax.nn.sigmoid(jnp.stack([-logits, logits], -1)) if binary else jax.nn.softmax(logits, -1)
     elif isinstance(fn, dist.CategoricalProbs):
-        probs = fn.probs
+        probs = jnp.asarray(fn.probs)
     elif isinstance(fn, dist.BernoulliProbs):
-        probs = jnp.stack([1 - fn.probs, fn.probs], -1)
+        probs = jnp.asarray(fn.probs)
+        probs = jnp.stack([1 - probs, probs], -1)
     else:
         return None
     return jnp.broadcast_to(probs, (*msg["fn"].shape(), probs.shape[-1]))
@@ -289,7 +291,8 @@ def _inside(fn: Distribution, value: jax.Array) -> jax.Array:
     if isinstance(fn, dist.MaskedDistribution):
         inside = _inside(fn.base_dist, value)
         return inside | ~_entry_mask(fn, inside.ndim)
-    return jnp.asarray(fn.support(value))
+    support: Any = fn.support
+    return jnp.asarray(support(value))
 
 
 def _refuse_unsupported(msg: Message) -> None:

@@ -24,15 +24,21 @@ def as_key(rng_key: Any) -> jax.Array:
         raise TypeError(f"rng_key: expected a JAX key or an integer seed, got {rng_key!r}")
     if isinstance(rng_key, (int, np.integer)):
         if not 0 <= int(rng_key) < 2**32:
-            raise ValueError(f"rng_key: expected an integer seed in [0, 2**32), got {rng_key}; or pass jax.random.key(...)")
+            raise ValueError(
+                f"rng_key: expected an integer seed in [0, 2**32), got {rng_key}; or pass jax.random.key(...)"
+            )
         return jax.random.wrap_key_data(jnp.array([0, int(rng_key)], jnp.uint32), impl="threefry2x32")
     array = jnp.asarray(rng_key)
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         if array.shape != ():
-            raise ValueError(f"rng_key: expected one key, got an array of keys of shape {array.shape}; pass one of them")
+            raise ValueError(
+                f"rng_key: expected one key, got an array of keys of shape {array.shape}; pass one of them"
+            )
         return array
     if array.dtype != jnp.uint32 or array.ndim != 1:
-        raise TypeError(f"rng_key: expected a JAX key or an integer seed, got {array.dtype} of shape {array.shape}")
+        raise TypeError(
+            f"rng_key: expected a JAX key or an integer seed, got {array.dtype} of shape {array.shape}"
+        )
     return jax.random.wrap_key_data(array)
 
 
@@ -58,7 +64,8 @@ def _start(target: Target, engine: Any, key: jax.Array) -> Any:
         if _finite(state):
             return state
     raise FloatingPointError(
-        f"no start with a finite log density in {ATTEMPTS} attempts; {_blame(target, position)}; check the model, or pass init="
+        f"no start with a finite log density in {ATTEMPTS} attempts; {_blame(target, position)}; "
+        "check the model, or pass init="
     )
 
 
@@ -79,7 +86,8 @@ def _blame(target: Target, position: Position) -> str:
     halves = compiled(_halves, (), target, position)(target, position)
     terms = {f"site '{name}'": rows for name, rows in (*halves.by_row.items(), *halves.whole.items())}
     terms["the log prior"] = halves.log_prior
-    bad = [f"{name} has {np.ravel(v)[~np.isfinite(np.ravel(v))][0]}" for name, v in terms.items() if not np.isfinite(v).all()]
+    flat = {name: np.ravel(values) for name, values in terms.items()}
+    bad = [f"{name} has {v[~np.isfinite(v)][0]}" for name, v in flat.items() if not np.isfinite(v).all()]
     return ", ".join(bad) or "the log density is finite, but its gradient is not"
 
 
@@ -93,13 +101,19 @@ def given_positions(target: Target, init: Any, num_chains: int) -> list[Position
         last = {name: values[:, -1] for name, values in init.draws.items()}
         init = {name: values[np.arange(num_chains) % len(values)] for name, values in last.items()}
     if not isinstance(init, dict):
-        raise TypeError(f"init: expected a dict of unconstrained values by site, or a Posterior; got {type(init).__name__}")
+        raise TypeError(
+            f"init: expected a dict of unconstrained values by site, or a Posterior; got {type(init).__name__}"
+        )
     names = {site.name for site in target.sites}
     if set(init) != names:
         raise ValueError(
-            f"init: sites missing: {sorted(names - set(init)) or 'none'}; unknown: {sorted(set(init) - names) or 'none'}"
+            f"init: sites missing: {sorted(names - set(init)) or 'none'}; "
+            f"unknown: {sorted(set(init) - names) or 'none'}"
         )
-    spread = {site.name: _spread(site.name, init[site.name], site.unconstrained_shape, num_chains) for site in target.sites}
+    spread = {
+        site.name: _spread(site.name, init[site.name], site.unconstrained_shape, num_chains)
+        for site in target.sites
+    }
     return [{name: values[chain] for name, values in spread.items()} for chain in range(num_chains)]
 
 
@@ -112,6 +126,6 @@ def _spread(name: str, value: Any, shape: tuple[int, ...], num_chains: int) -> j
     if array.shape == (num_chains, *shape):
         return array
     raise ValueError(
-        f"init: site '{name}' has shape {array.shape}; expected its unconstrained shape {shape}, or that with a leading chain "
-        f"axis of {num_chains}"
+        f"init: site '{name}' has shape {array.shape}; expected its unconstrained shape {shape}, or that with a "
+        f"leading chain axis of {num_chains}"
     )

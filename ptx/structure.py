@@ -37,15 +37,15 @@ def structure(model: Callable, data: Data) -> tuple[tuple[Site, ...], tuple[Term
     """Latent sites and likelihood terms, from abstract runs on these rows and on two other numbers of rows."""
     leaves, treedef = jax.tree.flatten(data)
     return _structure(
-        model, treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves), jax.config.jax_enable_x64
+        model, treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves), jnp.result_type(float)
     )
 
 
 @lru_cache(maxsize=64)
 def _structure(
-    model: Callable, treedef: Any, shapes: tuple, x64: bool
+    model: Callable, treedef: Any, shapes: tuple, default: Any
 ) -> tuple[tuple[Site, ...], tuple[Term, ...]]:
-    del x64  # part of the cache key only
+    del default  # part of the cache key only
     data = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
     here = _probe(model, data)
     for name, shapes in here.observed.items():

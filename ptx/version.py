@@ -1,6 +1,5 @@
 """The version of ptx, written here and nowhere else, and those of the packages a run depends on."""
 
-
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 

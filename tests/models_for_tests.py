@@ -34,7 +34,8 @@ def constrained(inputs, targets=None):
     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
     weights = numpyro.sample("weights", dist.Dirichlet(2 * jnp.ones(3)))
     cuts = numpyro.sample(
-        "cuts", dist.TransformedDistribution(dist.Normal(0, 1).expand([2]), dist.transforms.OrderedTransform())
+        "cuts",
+        dist.TransformedDistribution(dist.Normal(0, 1).expand([2]), dist.transforms.OrderedTransform()),
     )
     share = numpyro.sample("share", dist.Beta(2.0, 3.0))
     numpyro.factor("closer", -0.5 * jnp.sum(cuts**2))

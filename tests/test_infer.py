@@ -22,7 +22,9 @@ SHORT = NUTS(num_draws=20, num_warmup=100, num_chains=2, max_tree_depth=4)
 
 
 def fit(engine=SHORT, seed=0, model=regression, data=None, **options):
-    return ptx.infer(seed, model, regression_data() if data is None else data, engine, progress=False, **options)
+    return ptx.infer(
+        seed, model, regression_data() if data is None else data, engine, progress=False, **options
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
@@ -34,9 +36,7 @@ def test_integer_seeds_are_keys(seed):
 
 
 def test_legacy_and_typed_keys_agree():
-    assert np.array_equal(
-        fit(seed=jax.random.PRNGKey(5)).draws["w"], fit(seed=jax.random.key(5)).draws["w"]
-    )
+    assert np.array_equal(fit(seed=jax.random.PRNGKey(5)).draws["w"], fit(seed=jax.random.key(5)).draws["w"])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def test_init_takes_a_position_with_or_without_chains():
 
 def test_init_takes_a_posterior():
     before = fit()
-    engine = dataclasses.replace(SHORT, num_warmup=0, step_size=1e-6, num_draws=1, max_tree_depth=1, num_chains=3)
+    engine = dataclasses.replace(
+        SHORT, num_warmup=0, step_size=1e-6, num_draws=1, max_tree_depth=1, num_chains=3
+    )
     after = fit(engine, init=before).draws["w"][:, 0]
     np.testing.assert_allclose(after, before.draws["w"][[0, 1, 0], -1], atol=1e-3)
 

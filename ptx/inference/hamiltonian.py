@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 from blackjax.adaptation.window_adaptation import build_schedule
-from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.hmc import init as hmc_init
 from jaxtyping import Array, Float
 
@@ -22,7 +21,7 @@ SMALLEST_CONCENTRATION = 0.1
 class State(NamedTuple):
     """Position as a vector with log density and gradient; step size and inverse mass matrix; adaptation."""
 
-    chain: HMCState
+    chain: Any  # HMCState whose position and gradient are vectors
     step_size: Float[Array, ""]
     inverse_mass_matrix: Float[Array, "..."]
     averaging: Any
@@ -45,7 +44,9 @@ def check_settings(engine: Any) -> None:
     if engine.target_acceptance_rate >= 1.0:
         raise ValueError(f"{type(engine).__name__}: target_acceptance_rate must be below 1, got 1.0")
     if not isinstance(engine.dense_mass, bool):
-        raise TypeError(f"{type(engine).__name__}: dense_mass must be True or False, got {engine.dense_mass!r}")
+        raise TypeError(
+            f"{type(engine).__name__}: dense_mass must be True or False, got {engine.dense_mass!r}"
+        )
 
 
 def check_target(engine: Any, target: Target) -> None:
@@ -55,9 +56,9 @@ def check_target(engine: Any, target: Target) -> None:
     for name, smallest in compiled(_concentrations, (), target)(target).items():
         if smallest < SMALLEST_CONCENTRATION:
             raise ValueError(
-                f"site '{name}': a Dirichlet of concentration {float(smallest):.3g}, and {type(engine).__name__} needs at least "
-                f"{SMALLEST_CONCENTRATION}: below it stick-breaking coordinates give wrong means with a good R-hat. Use SVI, or "
-                "write the site as a softmax of log-gamma variables"
+                f"site '{name}': a Dirichlet of concentration {float(smallest):.3g}, and {type(engine).__name__} needs "
+                f"at least {SMALLEST_CONCENTRATION}: below it stick-breaking coordinates give wrong means with a good "
+                "R-hat. Use SVI, or write the site as a softmax of log-gamma variables"
             )
 
 

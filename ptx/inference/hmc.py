@@ -85,7 +85,8 @@ class HMC:
         length = jax.random.uniform(key_length, minval=0.5, maxval=1.5) * self.trajectory_length
         num_leapfrog = jnp.clip(jnp.ceil(length / state.step_size), 1, self.max_leapfrog).astype(int)
         density = hamiltonian.log_density(target, self.temperature)
-        chain, info = build_kernel()(
+        kernel: Any = build_kernel()  # its hints allow Python floats only
+        chain, info = kernel(
             key_move, state.chain, density, state.step_size, state.inverse_mass_matrix, num_leapfrog
         )
         statistics = {

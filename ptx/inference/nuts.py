@@ -79,7 +79,8 @@ class NUTS:
     ) -> tuple[hamiltonian.State, Info]:
         """One trajectory, and during warm-up one step of adaptation."""
         density = hamiltonian.log_density(target, self.temperature)
-        chain, info = build_kernel()(
+        kernel: Any = build_kernel()  # its hints allow Python floats only
+        chain, info = kernel(
             rng_key, state.chain, density, state.step_size, state.inverse_mass_matrix, self.max_tree_depth
         )
         statistics = {
@@ -90,7 +91,8 @@ class NUTS:
             "energy": info.energy,
             "n_steps": info.num_integration_steps,
             "tree_depth": info.num_trajectory_expansions,
-            "reached_max_tree_depth": (info.num_trajectory_expansions == self.max_tree_depth) & ~info.is_turning,
+            "reached_max_tree_depth": (info.num_trajectory_expansions == self.max_tree_depth)
+            & ~info.is_turning,
         }
         adapted = hamiltonian.adapt(self, state._replace(chain=chain), info.acceptance_rate, step)
         return adapted, {name: jnp.asarray(value) for name, value in statistics.items()}

@@ -43,7 +43,10 @@ class Prior:
         """Refuse improper priors; report factors, which no draw of the sample sites can honour."""
         target.require_proper("engine Prior")
         factors = [term.name for term in target.terms if term.is_factor and term.row_axis is None]
-        return tuple(f"Prior: factor '{name}' reshapes the prior; the draws come from the sample sites alone" for name in factors)
+        return tuple(
+            f"Prior: factor '{name}' reshapes the prior; the draws come from the sample sites alone"
+            for name in factors
+        )
 
     def init(self, rng_key: Array, target: Target, position: Position) -> Position:
         """The state is the present draw."""
