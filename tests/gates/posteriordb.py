@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from gates.z_scores import Reference
 from numpyro.distributions import constraints
-
-from tests.gates.z_scores import Reference
 
 FOLDER = Path(__file__).parents[1] / "references" / "posteriordb"
 FILES = {path.stem.split("-")[1]: path for path in sorted(FOLDER.glob("*.json"))}
