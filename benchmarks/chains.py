@@ -12,6 +12,7 @@ from benchmarks import targets
 from benchmarks.timing import interleaved, row
 from ptx import inference
 
+
 def two_chains(repeats: int) -> list[dict]:
     """Gradients per second of two chains in threads over those of one chain, equal gradients a chain."""
     model, data = targets.model(), targets.digits()
@@ -27,7 +28,15 @@ def two_chains(repeats: int) -> list[dict]:
 
     seconds = interleaved({"one": run(1), "two": run(2)}, repeats)
     ratios = seconds["one"] / seconds["two"]
-    return [row("gradients per second, two chains / one", "SGLD in threads", ratios, ">= 1.8", np.median(ratios) >= 1.8)]
+    return [
+        row(
+            "gradients per second, two chains / one",
+            "SGLD in threads",
+            ratios,
+            ">= 1.8",
+            np.median(ratios) >= 1.8,
+        )
+    ]
 
 
 def cold_start(repeats: int) -> list[dict]:
@@ -35,7 +44,9 @@ def cold_start(repeats: int) -> list[dict]:
     rows = []
     for what, codes in {
         "import": {"ptx": "import ptx", "numpyro": "import numpyro"},
-        "first draw of NUTS": {name: f"from benchmarks import cold; cold.{name}_draw()" for name in ("ptx", "numpyro")},
+        "first draw of NUTS": {
+            name: f"from benchmarks import cold; cold.{name}_draw()" for name in ("ptx", "numpyro")
+        },
     }.items():
         seconds: dict[str, list[float]] = {name: [] for name in codes}
         for _ in range(repeats):

@@ -33,7 +33,9 @@ def nuts(repeats: int) -> list[dict]:
     for rival in ("numpyro", "blackjax"):
         ratios = seconds[rival] / seconds["ptx"]
         figures = {"draws_per_second": 1 / float(np.median(seconds["ptx"]))}
-        rows.append(row("draws per second, ptx / rival", rival, ratios, ">= 1.0", np.median(ratios) >= 1.0, **figures))
+        rows.append(
+            row("draws per second, ptx / rival", rival, ratios, ">= 1.0", np.median(ratios) >= 1.0, **figures)
+        )
     return rows
 
 

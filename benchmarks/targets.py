@@ -34,7 +34,7 @@ def size(target: ptx.Target) -> int:
 
 
 def by_hand(width: int = 24, num_heads: int = 4):
-    """The same log density written in plain JAX, without NumPyro and without ptx's network: `f(weights, images, labels)`."""
+    """The same log density in plain JAX, without NumPyro and ptx's network: `f(weights, images, labels)`."""
 
     def norm(x, gain):
         centred = x - x.mean(-1, keepdims=True)

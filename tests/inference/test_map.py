@@ -153,7 +153,7 @@ def test_minibatches_need_a_likelihood_by_row():
 
 def test_it_round_trips_and_keeps_nothing():
     engine = MAP(learning_rate=Cosine(0.1, 100), optimiser="lion", batch_size=3, max_gradient_norm=2.0)
-    assert eval(repr(engine)) == engine  # noqa: S307
+    assert eval(repr(engine)) == engine
     assert hash(dataclasses.replace(engine)) == hash(engine)
     assert not np.any(engine.keeps(np.arange(10)))
     assert engine.num_draws == 1

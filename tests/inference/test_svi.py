@@ -185,7 +185,7 @@ def test_every_guide_fits(name):
         num_draws=1 if is_point else 500,
         learning_rate=Cosine(0.1, 800),
     )
-    assert eval(repr(engine)) == engine  # noqa: S307
+    assert eval(repr(engine)) == engine
     posterior = fit(weighted_regression, blr_data(), engine)
     draws = posterior.draws["w"][0]
     assert draws.shape == (engine.num_draws, 3)

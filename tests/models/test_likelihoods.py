@@ -235,6 +235,6 @@ def test_ignore_index_is_a_whole_number():
     ],
 )
 def test_likelihoods_hash_and_print_by_value(likelihood):
-    again = eval(repr(likelihood), {**vars(priors), **vars(likelihoods)})  # noqa: S307
+    again = eval(repr(likelihood), {**vars(priors), **vars(likelihoods)})
     assert again == likelihood
     assert hash(again) == hash(likelihood)

@@ -85,7 +85,7 @@ RULES = {
     ],
 )
 def test_priors_hash_and_print_by_value(prior):
-    again = eval(repr(prior), vars(priors).copy())  # noqa: S307
+    again = eval(repr(prior), vars(priors).copy())
     assert again == prior
     assert hash(again) == hash(prior)
 
