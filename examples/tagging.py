@@ -30,5 +30,5 @@ predictive = ptx.predict(1, posterior, test.inputs)
 mask = test.inputs["mask"]
 print("accuracy", accuracy(predictive.mean_probabilities(), test.targets, mask=mask))
 split = entropy_decomposition(predictive.probabilities["targets"])
-print("entropy of the predictive, nats a token:", split.predictive_entropy[mask].mean())
+print("entropy of the predictive, nats a token:", split.predictive[mask].mean())
 print("of which the members disagree on:", split.mutual_information[mask].mean())
