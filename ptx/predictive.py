@@ -16,7 +16,7 @@ from ptx.sites import Predicted, observed_sites, predicted_sites
 from ptx.start import as_key
 from ptx.sweep import Limits, rows_agree, sweep
 
-MAX_BYTES = 2**28
+MAX_BYTES = 2**26  # on CPU larger chunks leave the cache and take twice the time
 KINDS = ("deterministic", "probabilities", "targets")
 
 
@@ -114,7 +114,7 @@ def predict(
     static = (target.model, observed, found, rows)
     batch = {"row": np.arange(num_rows), "inputs": inputs}
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), draws)
-    separable = found.separable and rows_agree(reproducible_values, static, rng_key, first, batch)
+    separable = found.separable and _agree(static, rng_key, first, batch)
     by_row, by_draw = sweep(
         predicted_values, (*static, kept, simulated), rng_key, draws, batch, separable, limits
     )
@@ -136,7 +136,7 @@ def log_likelihood(
     row_chunk: int | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> dict[str, Float[np.ndarray, "chain draw row ..."]]:
-    """log p(target_n | draw s) in nats, for each observed site (and factor that follows the rows), unscaled.
+    """log p(target_n | draw s) in nats, for each observed site and factor that follows the rows, not scaled by N/B.
 
     Args:
         posterior: of any engine.
@@ -175,6 +175,13 @@ def log_likelihood(
 def posterior_shaped(posterior: Posterior, array: np.ndarray) -> np.ndarray:
     """Split the leading axis of draws into (chain, draw)."""
     return array.reshape(posterior.num_chains, posterior.num_draws, *array.shape[1:])
+
+
+def _agree(static: tuple, rng_key: jax.Array, draw: Any, batch: Any) -> bool:
+    try:
+        return rows_agree(reproducible_values, static, rng_key, draw, batch)
+    except NotImplementedError:  # a support of the user's own has no `feasible_like`: nothing to compare at
+        return False
 
 
 def _kept(found: Predicted, sites: Collection[str] | None) -> tuple[str, ...]:

@@ -81,6 +81,7 @@ def agreement(fn: Callable, static: tuple, shared: Any, draw: Any, batch: Any) -
 
 
 def _close(first: jax.Array, second: jax.Array) -> jax.Array:
+    first, second = (leaf.astype(jnp.result_type(leaf.dtype, jnp.float32)) for leaf in (first, second))
     scale = jnp.max(jnp.where(jnp.isfinite(first), jnp.abs(first), 0.0), initial=0.0)
     return jnp.all(jnp.isclose(first, second, rtol=0.0, atol=AGREEMENT * scale, equal_nan=True))
 

@@ -26,7 +26,7 @@ def prior_draws(model, data, num_draws=10, num_chains=2, seed=0):
     """A posterior that is quick to make: draws from the prior."""
     engine = inference.Prior(num_draws=num_draws, num_chains=num_chains)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Prior: factor 'soft'")
+        warnings.filterwarnings("ignore", "Prior: factor 'soft'|the model has no latent site")
         return ptx.infer(seed, model, data, engine, progress=False)
 
 
@@ -292,6 +292,55 @@ def test_log_likelihood_equals_scipy_on_new_data(classified):
     np.testing.assert_allclose(found, np.log(probs[..., np.arange(7), labels]), rtol=1e-4, atol=1e-5)
     pair = ptx.log_likelihood(prior_draws(heights, PEOPLE))
     assert pair.keys() == {"height", "tall"}
+
+
+def test_log_likelihood_equals_numpyros():
+    posterior = prior_draws(schools, SCHOOLS)
+    values = {name: jnp.asarray(array) for name, array in posterior.constrained().items()}
+    inputs, targets = jnp.asarray(SCHOOLS.inputs), jnp.asarray(SCHOOLS.targets)
+    expected = numpyro.infer.log_likelihood(schools, values, inputs, targets, batch_ndims=2)["y"]
+    np.testing.assert_allclose(ptx.log_likelihood(posterior)["y"], expected, rtol=1e-5)
+
+
+DISTRIBUTIONS = {
+    "positive": (lambda m: dist.LogNormal(m, 1.0), np.ones(6)),
+    "mixture": (
+        lambda m: dist.MixtureSameFamily(
+            dist.Categorical(jnp.full((m.shape[0], 2), 0.5)), dist.Normal(jnp.stack([m, -m], -1), 1.0)
+        ),
+        np.zeros(6),
+    ),
+    "multivariate": (lambda m: dist.MultivariateNormal(jnp.stack([m, m], -1), jnp.eye(2)), np.zeros((6, 2))),
+    "masked": (lambda m: dist.Normal(m, 1.0).mask(m > 0), np.zeros(6)),
+    "classes": (lambda m: dist.Categorical(probs=jax.nn.softmax(jnp.stack([m, -m], -1))), np.ones(6, int)),
+}
+
+
+@pytest.mark.parametrize(("likelihood", "targets"), DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+def test_distributions_of_every_kind_go_row_by_row(likelihood, targets):
+    def model(inputs, targets=None):
+        slope = numpyro.sample("slope", dist.Normal(0, 1))
+        numpyro.deterministic("positive", inputs > 0)
+        with numpyro.plate("rows", inputs.shape[0]):
+            numpyro.sample("y", likelihood(slope * inputs), obs=targets)
+
+    inputs = np.linspace(-1, 1, 6)
+    posterior = prior_draws(model, (inputs, targets), num_draws=3)
+    everything, first = ptx.predict(0, posterior, inputs), ptx.predict(0, posterior, inputs[:2])
+    assert everything.targets["y"].shape == (2, 3, *targets.shape)
+    np.testing.assert_allclose(first.targets["y"], everything.targets["y"][:, :, :2], rtol=1e-4, atol=1e-5)
+    assert ptx.log_likelihood(posterior)["y"].shape == (2, 3, 6)
+
+
+def test_a_model_without_latents_predicts():
+    def known(inputs, targets=None):
+        with numpyro.plate("rows", inputs.shape[0]):
+            numpyro.sample("y", dist.Normal(inputs, 1.0), obs=targets)
+
+    posterior = prior_draws(known, (np.arange(3.0), np.zeros(3)), num_draws=4)
+    assert ptx.predict(0, posterior, np.arange(3.0)).targets["y"].shape == (2, 4, 3)
+    expected = np.broadcast_to(stats.norm.logpdf(0, np.arange(3.0)), (2, 4, 3))
+    np.testing.assert_allclose(ptx.log_likelihood(posterior)["y"], expected, rtol=1e-5)
 
 
 TOKENS = RNG.integers(0, 11, size=(5, 6))

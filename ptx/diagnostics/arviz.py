@@ -191,7 +191,10 @@ def _dataset(group: Group, coords: dict[str, Any]) -> "xarray.Dataset":
     named = {exported[name]: dims for name, dims in group.dims.items() if name in exported}
     dims: dict[Any, Any] = usable_dims(values, named, len(sample_dims))
     _check_coords(values, dims, coords, len(sample_dims))
-    dataset = dict_to_dataset(values, dims=dims, coords=coords, sample_dims=list(sample_dims))
+    # An ensemble has more chains than draws, which ArviZ would warn of; shapes are checked already.
+    dataset = dict_to_dataset(
+        values, dims=dims, coords=coords, sample_dims=list(sample_dims), check_conventions=False
+    )
     attributes = dict(group.attributes)
     if exported.keys() != set(exported.values()):
         attributes["renamed"] = {old: new for old, new in exported.items() if old != new}

@@ -272,6 +272,7 @@ def test_awkward_names_are_kept_apart(tmp_path):
     import xarray
 
     posterior = quiet(0, Awkward(), (np.zeros(2), np.zeros(2)), inference.Prior(num_draws=5, num_chains=2))
+    assert ptx.log_likelihood(posterior)["y"].shape == (2, 5, 2)
     tree = ptx.to_datatree(posterior)
     assert {name: array.dims[2:] for name, array in tree["prior"].items()} == {
         "block.0": (),
