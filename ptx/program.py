@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.distributions import Distribution, biject_to
+from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
+
+from ptx.simplex import bijection
 
 Message = dict[str, Any]
 Assign = Callable[[Message], Any]
@@ -157,7 +159,7 @@ def _transform(msg: Message) -> Any:
             "samples; sum it out (for a mixture: numpyro.distributions.MixtureSameFamily), or observe it (are there "
             "targets?)"
         )
-    return biject_to(msg["fn"].support)
+    return bijection(msg["fn"].support)
 
 
 def _keys(rng_key: jax.Array):

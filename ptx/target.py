@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpyro.distributions import Dirichlet
+from numpyro.distributions import Beta, Dirichlet
 
 from ptx import program
 from ptx.compiled import call, compiled
@@ -138,13 +138,23 @@ class Target:
         """A place to start: prior draws for network weights, uniform(-2, 2) unconstrained for other sites."""
         return call(_initial_position, self, rng_key)
 
-    def dirichlet_concentrations(self, position: Position) -> dict[str, Float[Array, ""]]:
-        """The smallest concentration of each Dirichlet site, at this position."""
+    def concentrations(self, position: Position) -> dict[str, tuple[Float[Array, ""], Float[Array, ""]]]:
+        """The smallest concentration of each Dirichlet and Beta site at this position: towards 0, and towards 1.
+
+        Entries of a Dirichlet approach 1 only as others approach 0, so theirs is infinite.
+        """
         _, latents = program.run(
             self.model, self.data.inputs, self.data.targets, program.from_position(position)
         )
         found = {name: program.base(latent.message["fn"]) for name, latent in latents.items()}
-        return {name: jnp.min(fn.concentration) for name, fn in found.items() if isinstance(fn, Dirichlet)}
+        smallest = {}
+        for name, fn in found.items():
+            if isinstance(fn, Dirichlet):
+                smallest[name] = jnp.min(fn.concentration), jnp.inf * jnp.ones(())
+            elif isinstance(fn, Beta):
+                sides: Any = (fn.concentration1, fn.concentration0)
+                smallest[name] = jnp.min(sides[0]), jnp.min(sides[1])
+        return smallest
 
     def require_proper(self, purpose: str) -> None:
         """Raise ValueError, naming the site, unless every prior is proper."""

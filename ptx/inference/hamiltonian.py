@@ -1,5 +1,6 @@
 """What HMC and NUTS share: Stan's window adaptation of step size and mass matrix, and what they refuse."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from ptx.compiled import compiled
 from ptx.inference.engine import require_integer, require_positive
 from ptx.target import Position, Target
 
-SMALLEST_CONCENTRATION = 0.1
+SMALLEST_CONCENTRATION = 0.1  # of a Dirichlet or Beta: e^-9 of its mass is below the smallest float32
 
 
 class State(NamedTuple):
@@ -50,20 +51,29 @@ def check_settings(engine: Any) -> None:
 
 
 def check_target(engine: Any, target: Target) -> None:
-    """Refuse a Dirichlet site of small concentration: in float32 the stick-breaking coordinates are wrong there."""
-    if not any("simplex" in site.support.lower() for site in target.sites):
+    """Refuse a Dirichlet or Beta site of small concentration: too much of its mass lies where floats run out.
+
+    Towards 0 the least is 0.1, towards 1 (Beta) `4 / log(1 / eps)`, which leaves e^-4 of the mass within eps of 1:
+    0.25 in float32, where 0.1 was measured to put means wrong by 13 standard errors with an R-hat of 1.0004. A
+    temperature T makes concentrations a into a / T.
+    """
+    if not any(
+        "simplex" in site.support.lower() or "interval" in site.support.lower() for site in target.sites
+    ):
         return
+    towards_one = -4 / math.log(jnp.finfo(jnp.result_type(float)).eps)
     for name, smallest in compiled(_concentrations, (), target)(target).items():
-        if smallest < SMALLEST_CONCENTRATION:
-            raise ValueError(
-                f"site '{name}': a Dirichlet of concentration {float(smallest):.3g}, and {type(engine).__name__} needs "
-                f"at least {SMALLEST_CONCENTRATION}: below it stick-breaking coordinates give wrong means with a good "
-                "R-hat. Use SVI, or write the site as a softmax of log-gamma variables"
-            )
+        for value, least in zip(smallest, (SMALLEST_CONCENTRATION, towards_one), strict=True):
+            if value / engine.temperature < least * (1 - 1e-6):
+                raise ValueError(
+                    f"site '{name}': a Dirichlet or Beta of concentration {float(value / engine.temperature):.3g}, and "
+                    f"{type(engine).__name__} needs at least {least:.3g}: below it means are wrong with a good R-hat. "
+                    "Use SVI, or write the site as a softmax of log-gamma variables"
+                )
 
 
-def _concentrations(target: Target) -> dict[str, Array]:
-    return target.dirichlet_concentrations(target.initial_position(jax.random.key(0)))
+def _concentrations(target: Target) -> dict[str, tuple[Array, Array]]:
+    return target.concentrations(target.initial_position(jax.random.key(0)))
 
 
 def start(engine: Any, target: Target, position: Position) -> State:
@@ -78,11 +88,22 @@ def start(engine: Any, target: Target, position: Position) -> State:
     return State(chain, step_size, covariance.inverse_mass_matrix, averaging, covariance)
 
 
+def energy(state: State, momentum: Float[Array, "size"]) -> Float[Array, ""]:
+    """H = -log p(u) / T + r' M^-1 r / 2 at the chain's position."""
+    matrix = state.inverse_mass_matrix
+    velocity = matrix * momentum if matrix.ndim == 1 else matrix @ momentum
+    return -state.chain.logdensity + 0.5 * jnp.dot(momentum, velocity)
+
+
 def adapt(engine: Any, state: State, acceptance_rate: Array, step: Array) -> State:
     """Stan's warm-up, one step of it; the identity after warm-up.
 
     Dual averaging moves the step size at every step. Inside a slow window the covariance is accumulated; at its end
     it becomes the inverse mass matrix and both start afresh. After the last step the averaged step size stays.
+
+    As in BlackJAX, and unlike Stan, a fresh start of dual averaging is at the last window's average, not at the end
+    of a search. Against NumPyro on three regressions the effective size per gradient was 0.92 to 1.03 times as large
+    as without its search and 0.98 to 1.10 times as with it, and the search cost up to 35 % more warm-up gradients.
     """
     if engine.num_warmup == 0:
         return state

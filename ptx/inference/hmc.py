@@ -41,7 +41,7 @@ class HMC:
     Cost: L full-data gradients a draw.
 
     Raises:
-        ValueError, TypeError: settings out of range; a Dirichlet site of concentration below 0.1.
+        ValueError, TypeError: settings out of range; a Dirichlet or Beta site of small concentration (below 0.1).
     """
 
     num_draws: int = 1000
@@ -89,12 +89,15 @@ class HMC:
         chain, info = kernel(
             key_move, state.chain, density, state.step_size, state.inverse_mass_matrix, num_leapfrog
         )
+        before = hamiltonian.energy(
+            state, info.momentum
+        )  # BlackJAX gives that of the proposal, rejected or not
         statistics = {
             "lp": chain.logdensity * self.temperature,
             "acceptance_rate": info.acceptance_rate,
             "step_size": state.step_size,
             "diverging": info.is_divergent,
-            "energy": info.energy,
+            "energy": jnp.where(info.is_accepted, info.energy, before),
             "n_steps": num_leapfrog,
         }
         adapted = hamiltonian.adapt(self, state._replace(chain=chain), info.acceptance_rate, step)

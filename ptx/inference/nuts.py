@@ -40,7 +40,7 @@ class NUTS:
     Cost: 2^depth - 1 full-data gradients a draw.
 
     Raises:
-        ValueError, TypeError: settings out of range; a Dirichlet site of concentration below 0.1.
+        ValueError, TypeError: settings out of range; a Dirichlet or Beta site of small concentration (below 0.1).
     """
 
     num_draws: int = 1000
