@@ -20,11 +20,12 @@ PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c 
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow lint docs pins clean
+.PHONY: help demo test test-slow benchmark lint docs pins clean
 help:
 	@echo 'make demo       fit a vision transformer and a sentence classifier by several engines (minutes)'
 	@echo 'make test       the test suite without its slow part'
 	@echo 'make test-slow  the slow statistical gates'
+	@echo 'make benchmark  speed, as ratios measured side by side (an hour alone on the machine; ARGS="--repeats 5" is shorter)'
 	@echo 'make lint       ruff, pyright, import contracts'
 	@echo 'make docs       the documentation, into site/'
 	@echo 'make pins       rewrite the constraints file of this Python with the newest packages that fit'
@@ -39,6 +40,9 @@ test: $(STAMP)-test
 
 test-slow: $(STAMP)-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+benchmark: $(STAMP)-run
+	$(BIN)/python -m benchmarks $(ARGS)
 
 lint: $(STAMP)-dev
 	$(BIN)/ruff check .
