@@ -13,14 +13,16 @@ train = datasets.subset(digits.train, 200, seed=0)
 network = models.VisionTransformer(
     image_size=(8, 8), patch_size=4, num_layers=1, num_heads=2, width=8, mlp_width=16, num_outputs=10
 )
-model = models.bayesian(network, prior=priors.normal(scale="fan_in"), likelihood=likelihoods.categorical)
+model = models.bayesian(network, prior=priors.normal(), likelihood=likelihoods.categorical)
 
 # %%
 engines = {
     "MAP": inference.MAP(num_steps=500, learning_rate=0.02),
-    "SVI": inference.SVI(num_steps=500, learning_rate=0.01, num_draws=50),
+    "SVI": inference.SVI(
+        guide_options=(("init_scale", 0.01),), num_steps=1500, learning_rate=inference.Cosine(0.02, 1500), num_draws=50
+    ),
     "cyclical SGLD": inference.CyclicalSGLD(num_draws=40, num_cycles=4, thin=10, step_size=1e-3),
-    "NUTS": inference.NUTS(num_warmup=40, num_draws=20, num_chains=2, max_tree_depth=5),
+    "NUTS": inference.NUTS(num_warmup=40, num_draws=20, num_chains=2, max_tree_depth=5, step_size=0.05),
 }
 for name, engine in engines.items():
     posterior = ptx.infer(0, model, train, engine, progress=False)

@@ -1,0 +1,152 @@
+"""The demo, stage by stage: fit, score, plot, keep; it says what it does and ends with the files it wrote."""
+
+import json
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ptx.demo import plots, tasks
+from ptx.demo.picture import summary
+from ptx.demo.tasks import FULL, QUICK, Size, Task
+from ptx.diagnostics.arviz import to_datatree
+from ptx.diagnostics.comparison import Difference, paired_difference
+from ptx.diagnostics.report import Report, report
+from ptx.infer import infer
+from ptx.posterior import Posterior
+from ptx.predictive import Predictive, log_likelihood, predict
+from ptx.start import as_key
+
+
+def demo(
+    out: str | Path = "runs/demo", *, seed: int = 0, quick: bool = False, size: Size | None = None
+) -> dict[str, Report]:
+    """Fit two small transformers on real data by four engines each, and write what came out.
+
+    A vision transformer on digits and (unless `quick`) a part-of-speech tagger, each model defined once and fitted by
+    MAP, mean-field SVI, cyclical SGLD and NUTS on the same rows; a scoreboard, plots, an ArviZ tree for each fit,
+    and one other prior, compared by the log predictive density of the test rows.
+
+    Args:
+        out: folder for the files; made if need be, files of the same names are replaced.
+        seed: decides the split, the subsets and every random number; two runs give the same scores.
+        quick: the digits alone, with shorter runs.
+        size: rows and lengths of runs, other than those of `quick`.
+
+    Returns:
+        The report of each task, by name.
+    """
+    from rich.console import Console
+
+    rng_key, console, out = as_key(seed), Console(), Path(out)
+    size = size or (QUICK if quick else FULL)
+    makers = [tasks.digits] if quick else [tasks.digits, tasks.tagger]
+    reports = {}
+    for index, make in enumerate(makers):
+        task = make(seed, size)
+        folder = out / task.name
+        folder.mkdir(parents=True, exist_ok=True)
+        reports[task.name] = _task(jax.random.fold_in(rng_key, index), console, task, size, folder)
+    _list_files(console, out)
+    return reports
+
+
+def _task(rng_key: jax.Array, console: Any, task: Task, size: Size, folder: Path) -> Report:
+    """One model, four engines, and for the digits the other prior."""
+    _describe(console, task)
+    posteriors: dict[str, Posterior] = {}
+    engines = tasks.engines(task, size)
+    for index, (name, engine) in enumerate(engines.items()):
+        init = posteriors["MAP"] if name == "mean-field SVI" else None
+        posteriors[name] = _fit(jax.random.fold_in(rng_key, index), console, name, task, engine, init)
+    console.print("\n[bold]Predicting[/] the test part at every draw; probabilities are averaged, never logits.")
+    keys = {name: jax.random.fold_in(rng_key, 100 + index) for index, name in enumerate(engines)}
+    predictions = {
+        name: predict(keys[name], posterior, task.test.inputs, sites=("targets",))
+        for name, posterior in posteriors.items()
+    }
+    table = report(rng_key, posteriors, task.test, predictions=predictions)
+    console.print(table, "")
+    table.to_json(folder / "scoreboard.json")
+    table.to_csv(folder / "scoreboard.csv")
+    if task.name == "digits":
+        _swap_prior(jax.random.fold_in(rng_key, 200), console, task, posteriors["NUTS"], folder)
+    console.print("[bold]Keeping[/] an ArviZ tree of each fit, and plots.")
+    trees = _keep_trees(posteriors, predictions, folder)
+    plots.keep(task, predictions, trees["NUTS"], folder)
+    if task.name == "digits":
+        probabilities = {name: each.probabilities["targets"] for name, each in predictions.items()}
+        plots.save(summary(task, probabilities, table), folder.parent / "summary.png")
+    return table
+
+
+def _describe(console: Any, task: Task) -> None:
+    network = task.model.network
+    count = sum(size for size in map(_size, network.weights.values()))
+    console.rule(f"[bold]{task.title}")
+    console.print(
+        f"{task.train.num_rows} {task.unit} to learn from, {task.test.num_rows} to be tested on, {len(task.classes)} "
+        f"classes; {count:,} weights at {len(network.weights)} sites. The model, defined once for all engines:"
+    )
+    console.print(f"  network     {network!r}\n  prior       {task.model.prior!r}", highlight=False)
+    console.print(f"  likelihood  {task.model.likelihood!r}\n", highlight=False)
+
+
+def _size(weight: Any) -> int:
+    size = 1
+    for length in weight.shape:
+        size *= length
+    return size
+
+
+def _fit(key: jax.Array, console: Any, name: str, task: Task, engine: Any, init: Posterior | None) -> Posterior:
+    start = "" if init is None else ", started at the MAP point"
+    console.print(f"[bold]{name}[/]{start}: {engine!r}", highlight=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # findings: the report prints them
+        posterior = infer(key, task.model, task.train, engine, init=init, chain_layout="auto")
+    cost = posterior.attributes
+    running = cost["seconds"] - cost["compile_seconds"]
+    console.print(
+        f"  {cost['gradient_evaluations']:,} gradients in {running:.1f} s, after {cost['compile_seconds']:.1f} s of "
+        "compiling"
+    )
+    return posterior
+
+
+def _swap_prior(key: jax.Array, console: Any, task: Task, posterior: Posterior, folder: Path) -> None:
+    """The same model under another prior, by the same engine, scored on the same test rows."""
+    console.print("[bold]Another prior[/]: Student t with 4 degrees of freedom for the normal, at the same scales.")
+    other = task._replace(model=replace(task.model, prior=tasks.OTHER_DIGITS_PRIOR))
+    fitted = {"normal": posterior, "student_t": _fit(key, console, "NUTS", other, posterior.engine, None)}
+    densities = {name: log_likelihood(each, task.test)["targets"] for name, each in fitted.items()}
+    difference = paired_difference(densities["student_t"], densities["normal"])
+    console.print(f"  log predictive density of the test part, Student t minus normal: {difference}")
+    console.print(f"  {_verdict(difference)}\n")
+    found = {"first": "student_t", "second": "normal", "nats_per_row": asdict(difference)}
+    found["findings"] = list(fitted["student_t"].findings)
+    (folder / "prior_swap.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def _verdict(difference: Difference) -> str:
+    if difference.standard_error is None or abs(difference.difference) < 2 * difference.standard_error:
+        return "These rows cannot tell the two priors apart: the difference is within two standard errors."
+    better = "Student t" if difference.difference > 0 else "normal"
+    return f"The {better} prior predicts better here, by more than two standard errors."
+
+
+def _keep_trees(posteriors: dict[str, Posterior], predictions: dict[str, Predictive], folder: Path) -> dict[str, Any]:
+    trees = {}
+    for name, posterior in posteriors.items():
+        simulated = replace(predictions[name], probabilities={})  # of every draw, row and class: too much to keep
+        trees[name] = to_datatree(posterior, predictive=simulated)
+        trees[name].to_netcdf(folder / f"{name.lower().replace(' ', '_')}.nc", engine="h5netcdf")
+    return trees
+
+
+def _list_files(console: Any, out: Path) -> None:
+    console.rule("[bold]files written")
+    for path in sorted(path for path in out.rglob("*") if path.is_file()):
+        console.print(f"  {path}  [dim]{path.stat().st_size / 1024:,.0f} kB[/]", highlight=False)
