@@ -38,6 +38,9 @@ class _Assign(Messenger):
         _refuse_repeated(msg, self.names)
         if msg["type"] != "sample":
             return
+        if shape := msg["kwargs"].get("sample_shape"):  # of this one statement; then as if the prior had it
+            msg["fn"] = msg["fn"].expand((*shape, *msg["fn"].batch_shape))
+            msg["kwargs"]["sample_shape"] = ()
         msg["is_observed"] = msg["is_observed"] or msg["value"] is not None  # `substitute` inside the program
         if msg["is_observed"]:
             return
@@ -159,7 +162,13 @@ def _transform(msg: Message) -> Any:
             "samples; sum it out (for a mixture: numpyro.distributions.MixtureSameFamily), or observe it (are there "
             "targets?)"
         )
-    return bijection(msg["fn"].support)
+    try:
+        return bijection(msg["fn"].support)
+    except NotImplementedError:
+        raise ValueError(
+            f"site '{msg['name']}': no map from the reals to its support, {msg['fn'].support}; write the site in other "
+            "coordinates, as with numpyro.handlers.reparam (ProjectedNormalReparam for directions)"
+        ) from None
 
 
 def _keys(rng_key: jax.Array):

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import scipy.stats
 from models_for_tests import regression, regression_data
 from numpyro import handlers
 from numpyro.contrib import control_flow
@@ -81,9 +82,14 @@ def twice_as_plate(inputs, targets=None):
         numpyro.sample("y", dist.Normal(w, 1), obs=targets)
 
 
+def direction(inputs, targets=None):
+    observe(inputs, targets, numpyro.sample("kind", dist.ProjectedNormal(jnp.ones(3)))[0])
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
+        (direction, r"site 'kind': no map from the reals to its support.*ProjectedNormalReparam"),
         (discrete, r"site 'kind': a discrete latent \(BernoulliProbs\).*sum it out.*observe it"),
         (enumerated, r"site 'kind': a discrete latent \(CategoricalProbs\)"),
         (counted, r"site 'kind': a discrete latent \(Poisson\)"),
@@ -125,6 +131,34 @@ def test_plates_over_all_rows_and_of_other_things_are_no_subsamples():
             numpyro.sample("y", dist.Normal(mean, 1), obs=targets)
 
     assert ptx.lower(model, DATA).sites[0].plates == ("features",)
+
+
+def test_sample_shapes_count_as_the_priors_own():
+    def model(inputs, targets=None):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1), sample_shape=(3,))
+        with numpyro.plate("rows", inputs.shape[0]):
+            numpyro.sample("y", dist.Normal(inputs @ w[:, 0], 1), obs=targets)
+
+    target = ptx.lower(model, DATA)
+    assert target.sites[0].shape == (3, 2)
+    assert target.initial_position(jax.random.key(0))["w"].shape == (3, 2)
+    draws = np.stack([target.sample_prior(jax.random.key(seed))["w"] for seed in range(100)])
+    assert np.abs(np.corrcoef(draws.reshape(100, 6).T) - np.eye(6)).max() < 0.5
+    position = {"w": jnp.full((3, 2), 0.5)}
+    assert float(target.log_prior(position)) == pytest.approx(6 * scipy.stats.norm.logpdf(0.5), rel=1e-6)
+
+
+def test_partly_observed_targets_leave_latents_to_the_rows():
+    def model(inputs, targets=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", inputs.shape[0]):
+            numpyro.sample("y", dist.Normal(w, 1), obs=targets, obs_mask=inputs[:, 0] > 0)
+
+    target = ptx.lower(model, DATA)
+    assert {site.name: site.row_axis for site in target.sites} == {"w": None, "y_unobserved": 0}
+    rows = np.where(INPUTS[:, 0] > 0, scipy.stats.norm.logpdf(DATA[1]), 0)
+    position = {"w": jnp.zeros(()), "y_unobserved": jnp.zeros(6)}
+    np.testing.assert_allclose(target.log_likelihood(position), rows, rtol=1e-5)
 
 
 def test_nothing_leaks_into_a_program_around_it():
