@@ -126,13 +126,17 @@ def test_jacobian_factors_of_reparametrisation_are_no_likelihood():
 
 def test_handlers_inside_the_program_work():
     def model(inputs, targets=None):
-        with handlers.reparam(config={"offset": LocScaleReparam(0)}), handlers.scope(prefix="block"):
+        with handlers.scope(prefix="block"), handlers.reparam(config={"offset": LocScaleReparam(0)}):
             offset = numpyro.sample("offset", dist.Normal(1.0, 3.0))
         numpyro.sample("y", dist.Normal(offset, 1).expand([inputs.shape[0]]), obs=targets)
 
     target = lower(model)
-    assert [site.name for site in target.sites] == ["block/offset"] or "decentered" in target.sites[0].name
-    assert target.log_likelihood(target.initial_position(jax.random.key(0))).shape == (NUM_ROWS,)
+    assert [site.name for site in target.sites] == ["block/offset_decentered"]
+    position = at(target, **{"block/offset_decentered": 0.5})
+    assert float(target.log_prior(position)) == pytest.approx(scipy.stats.norm.logpdf(0.5), rel=1e-5)
+    np.testing.assert_allclose(
+        target.log_likelihood(position), scipy.stats.norm(2.5).logpdf(TARGETS), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("handler", [handlers.substitute, handlers.condition])
