@@ -1,10 +1,12 @@
 # make test, make demo: both make what they need and start at once when it is there.
 #   PYTHON=...  the interpreter (3.11 or newer) to make the environment with; python3 by default
 #   VENV=...    where the environment is kept; .venv by default
+#   WORKERS=... test processes at a time; 2 by default
 #   ARGS=...    more arguments for pytest or for `ptx demo`
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
+WORKERS ?= 2
 BIN    := $(VENV)/bin
 
 # What stands behind PYTHON, in three words: version, checksum of the real path, path. The base interpreter is meant,
@@ -36,10 +38,10 @@ demo: $(STAMP)-run
 	$(BIN)/ptx demo $(ARGS)
 
 test: $(STAMP)-test
-	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
 test-slow: $(STAMP)-test
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
 
 benchmark: $(STAMP)-run
 	$(BIN)/python -m benchmarks $(ARGS)
