@@ -48,7 +48,7 @@ def engine_run(engine: Any, target: ptx.Target, steps: int = 0) -> Callable[[], 
     """Runs chunks of one chain of the engine; returns the gradients it took."""
     engine = dataclasses.replace(engine, num_chains=1)
     key = as_key(0)
-    state, _ = jax.jit(lambda target: chunk.start(engine, target, key, np.int32(0)))(target)
+    state = jax.jit(lambda target: chunk.start_at(engine, target, key, target.initial_position(key)))(target)
     program = jax.jit(lambda *args: chunk.steps(engine, (2, 64), *args))
     count = steps or (1 if type(engine).__name__ in ("NUTS", "HMC") else 40)
     carry = {"state": state, "first": 0}

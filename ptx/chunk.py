@@ -45,16 +45,18 @@ def chain_key(rng_key: Array, chain: int, stream: int) -> Array:
     return jax.random.fold_in(jax.random.fold_in(rng_key, chain), stream)
 
 
-def start(engine: Any, target: Target, rng_key: Array, attempt: Array) -> tuple[Any, Position]:
-    """State and position at a fresh start."""
+def start_position(target: Target, rng_key: Array, attempt: Array) -> tuple[Position, Array]:
+    """A fresh start and the key of the state there.
+
+    A program without the engine: drawing every site takes long to compile, and one compilation serves all engines.
+    """
     key_position, key_state = jax.random.split(jax.random.fold_in(rng_key, attempt))
-    position = target.initial_position(key_position)
-    return _strong(engine.init(key_state, target, position)), position
+    return target.initial_position(key_position), key_state
 
 
-def start_at(engine: Any, target: Target, rng_key: Array, position: Position) -> tuple[Any, Position]:
+def start_at(engine: Any, target: Target, rng_key: Array, position: Position) -> Any:
     """State at a given position."""
-    return _strong(engine.init(rng_key, target, position)), position
+    return _strong(engine.init(rng_key, target, position))
 
 
 def _strong(state: Any) -> Any:

@@ -57,10 +57,11 @@ def starts(rng_key: jax.Array, target: Target, engine: Any, init: Any) -> list[A
 
 
 def _start(target: Target, engine: Any, key: jax.Array) -> Any:
-    program = compiled(chunk.start, (engine,), target, key, np.int32(0))
+    program = compiled(chunk.start_position, (), target, key, np.int32(0))
     position = {}
     for attempt in range(ATTEMPTS):
-        state, position = program(target, key, np.int32(attempt))
+        position, key_state = program(target, key, np.int32(attempt))
+        state = _state_at(target, engine, key_state, position)
         if _finite(state):
             return state
     raise FloatingPointError(
@@ -70,10 +71,14 @@ def _start(target: Target, engine: Any, key: jax.Array) -> Any:
 
 
 def _start_at(target: Target, engine: Any, key: jax.Array, position: Position) -> Any:
-    state, _ = compiled(chunk.start_at, (engine,), target, key, position)(target, key, position)
+    state = _state_at(target, engine, key, position)
     if not _finite(state):
         raise FloatingPointError(f"the given start has no finite log density; {_blame(target, position)}")
     return state
+
+
+def _state_at(target: Target, engine: Any, key: jax.Array, position: Position) -> Any:
+    return compiled(chunk.start_at, (engine,), target, key, position)(target, key, position)
 
 
 def _finite(state: Any) -> bool:
