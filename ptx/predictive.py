@@ -88,8 +88,9 @@ def predict(
         inputs: shaped like the training inputs, but for the number of rows.
         sites: deterministic and observed sites to keep; all by default. What is left out is not computed.
         simulated: draw targets; without it `targets` is empty.
-        draw_chunk, row_chunk: draws and rows evaluated at a time; by default what fits into `max_bytes`, by an upper
-            bound from the program's own array sizes. They change no number beyond rounding.
+        draw_chunk: draws evaluated at a time; by default what fits into `max_bytes`, by an upper bound from the
+            program's own array sizes. It changes no number beyond rounding.
+        row_chunk: rows evaluated at a time; the same.
         max_bytes: device memory for one chunk.
 
     Where the likelihood has one term a row, every row is predicted by itself, with a key that depends on (rng_key,
@@ -144,7 +145,9 @@ def log_likelihood(
         per: "row" gives one term a row, of shape (chain, draw, row), the sum over all that a row holds: for a sequence
             the sum over its tokens, so that LOO counts sequences. "token" keeps the second axis of the targets: (chain,
             draw, row, token), exactly 0 where the model masks a position out; over tokens it sums to "row".
-        draw_chunk, row_chunk, max_bytes: as in `predict`.
+        draw_chunk: as in `predict`.
+        row_chunk: as in `predict`.
+        max_bytes: as in `predict`.
 
     Sums are accumulated in float32 or wider. Warns where values are NaN or infinite.
 

@@ -13,7 +13,9 @@ class Dataset:
     """Three disjoint parts of one data set; targets are indices into `classes`.
 
     Args:
-        train, validation, test: `ptx.data.Data`.
+        train: rows to learn from.
+        validation: rows to choose settings by.
+        test: rows to report on.
         classes: class names; class k is `classes[k]`.
         vocabulary: for text, the word of each token id; empty otherwise.
     """

@@ -41,6 +41,7 @@ def entropy_decomposition(probs: Any) -> EntropyDecomposition:
     Source: S. Depeweg et al., "Decomposition of uncertainty in Bayesian deep learning", ICML 2018.
 
     Example:
+
         >>> split = entropy_decomposition([[[[0.5, 0.5]], [[1.0, 0.0]]]])  # one chain, two draws, one row
         >>> [round(float(h[0]), 6) for h in (split.predictive, split.expected, split.mutual_information)]
         [0.562335, 0.346574, 0.215762]
