@@ -38,10 +38,10 @@ demo: $(STAMP)-run
 	$(BIN)/ptx demo $(ARGS)
 
 test: $(STAMP)-test
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' $(ARGS)
 
 test-slow: $(STAMP)-test
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
 benchmark: $(STAMP)-run
 	$(BIN)/python -m benchmarks $(ARGS)
