@@ -19,7 +19,10 @@ model = models.bayesian(network, prior=priors.normal(), likelihood=likelihoods.c
 engines = {
     "MAP": inference.MAP(num_steps=500, learning_rate=0.02),
     "SVI": inference.SVI(
-        guide_options=(("init_scale", 0.01),), num_steps=1500, learning_rate=inference.Cosine(0.02, 1500), num_draws=50
+        guide_options=(("init_scale", 0.01),),
+        num_steps=1500,
+        learning_rate=inference.Cosine(0.02, 1500),
+        num_draws=50,
     ),
     "cyclical SGLD": inference.CyclicalSGLD(num_draws=40, num_cycles=4, thin=10, step_size=1e-3),
     "NUTS": inference.NUTS(num_warmup=40, num_draws=20, num_chains=2, max_tree_depth=5, step_size=0.05),

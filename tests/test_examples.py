@@ -15,7 +15,11 @@ ROOT = Path(__file__).parents[1]
 def test_example_runs(example):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / example], env=environment, capture_output=True, text=True, timeout=600
+        [sys.executable, ROOT / "examples" / example],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip()
