@@ -95,8 +95,8 @@ def paired_difference(first: Any, second: Any) -> Difference:
         if np.isneginf(values).any():
             row = int(np.argmax(np.isneginf(values)))
             raise ValueError(
-                f"{name}: every draw gives row {row} density 0, so no finite difference exists; look at that row, or at "
-                "the likelihood"
+                f"{name}: every draw gives row {row} density 0, so no finite difference exists; look at that row, "
+                "or at the likelihood"
             )
     differences = densities[0] - densities[1]
     num_rows = len(differences)
