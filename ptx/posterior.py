@@ -10,7 +10,7 @@ from ptx.compiled import compiled
 from ptx.target import Position, Target
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
     """What an engine returns.
 
@@ -43,10 +43,19 @@ class Posterior:
         """Draws of each chain; fewer than asked for when the run was interrupted."""
         return next((values.shape[1] for values in self.draws.values()), self.engine.num_draws)
 
+    def __repr__(self) -> str:
+        sites = ", ".join(f"{site.name} {site.shape}" for site in self.target.sites)
+        found = "".join(f"\n  {finding}" for finding in self.findings)
+        size = f"{self.num_chains} chains x {self.num_draws} draws" if self.draws else "no draws"
+        return f"Posterior of {self.engine!r}\n  {size} of {sites or 'no site'}{found}"
+
     def constrained(self) -> dict[str, np.ndarray]:
         """Parameters on their supports: site -> (num_chains, num_draws, *site shape)."""
         if all(site.support.endswith("Real()") for site in self.target.sites):
             return dict(self.draws)
+        if self.num_draws == 0:
+            lead = (self.num_chains, 0)
+            return {site.name: np.empty((*lead, *site.shape), np.float32) for site in self.target.sites}
         flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in self.draws.items()}
         values = _constrain_all(self.target, flat)
         lead = (self.num_chains, self.num_draws)

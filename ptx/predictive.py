@@ -95,8 +95,8 @@ def predict(
 
     Where the likelihood has one term a row, every row is predicted by itself, with a key that depends on (rng_key,
     chain, draw, row) alone: what is drawn for a row depends on no other row and on no chunk. A program whose rows hang
-    together (one multivariate normal, a mean over rows; noticed by comparing eight rows together and one by one) is
-    run on all rows at once, in chunks of draws.
+    together (one multivariate normal, a mean over rows; noticed by comparing some rows together and one by one, at
+    three positions) is run on all rows at once, in chunks of draws.
 
     Cost: one forward pass a draw and row. Warns where values are not finite.
 
@@ -114,8 +114,9 @@ def predict(
     rows = tuple((site.name, site.row_axis) for site in target.sites if site.row_axis is not None)
     static = (target.model, observed, found, rows)
     batch = {"row": np.arange(num_rows), "inputs": inputs}
-    first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), draws)
-    separable = found.separable and _agree(static, rng_key, first, batch)
+    separable = found.separable and all(
+        _agree(static, rng_key, place, batch) for place in _some_places(draws)
+    )
     by_row, by_draw = sweep(
         predicted_values, (*static, kept, simulated), rng_key, draws, batch, separable, limits
     )
@@ -168,8 +169,7 @@ def log_likelihood(
         "row": np.arange(target.num_rows),
         "data": jax.tree.map(np.asarray, (target.data.inputs, target.data.targets)),
     }
-    first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), draws)
-    separable = rows_agree(log_densities, static, None, first, batch)
+    separable = all(rows_agree(log_densities, static, None, place, batch) for place in _some_places(draws))
     values, _ = sweep(log_densities, static, None, draws, batch, separable, limits)
     warn_nonfinite("log_likelihood", values)
     return {name: posterior_shaped(posterior, array) for name, array in values.items()}
@@ -185,6 +185,17 @@ def _agree(static: tuple, rng_key: jax.Array, draw: Any, batch: Any) -> bool:
         return rows_agree(reproducible_values, static, rng_key, draw, batch)
     except NotImplementedError:  # a support of the user's own has no `feasible_like`: nothing to compare at
         return False
+
+
+def _some_places(draws: Any) -> list[Any]:
+    """The first draw, the last, and a random position: rows that agree at one may still hang together elsewhere."""
+    rng = np.random.default_rng(0)
+    first, last = (jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), draws) for i in (0, -1))
+    position = {
+        name: jnp.asarray(rng.normal(size=leaf.shape[1:]), leaf.dtype)
+        for name, leaf in draws["position"].items()
+    }
+    return [first, last, {**first, "position": position}]
 
 
 def _kept(found: Predicted, sites: Collection[str] | None) -> tuple[str, ...]:

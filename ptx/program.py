@@ -146,7 +146,7 @@ def from_start(rng_key: jax.Array, radius: float = 2.0) -> Assign:
 
     def assign(msg: Message) -> jax.Array:
         transform = _transform(msg)
-        if msg["infer"].get("init") == "prior":
+        if msg["infer"].get("init") == "prior" and is_proper(msg["fn"]):
             return transform.inv(msg["fn"].sample(next(keys)))
         shape = transform.inverse_shape(msg["fn"].shape())
         return jax.random.uniform(next(keys), shape, minval=-radius, maxval=radius)

@@ -39,6 +39,10 @@ def as_key(rng_key: Any) -> jax.Array:
         raise TypeError(
             f"rng_key: expected a JAX key or an integer seed, got {array.dtype} of shape {array.shape}"
         )
+    if array.shape != jax.random.key_data(jax.random.key(0)).shape:
+        raise ValueError(
+            f"rng_key: legacy key data of shape {array.shape}; make it with jax.random.key(seed)"
+        )
     return jax.random.wrap_key_data(array)
 
 
@@ -103,6 +107,10 @@ def _halves(target: Target, position: Position) -> Any:
 def given_positions(target: Target, init: Any, num_chains: int) -> list[Position]:
     """One start a chain, from a position, a position with a chain axis, or a Posterior's last draws."""
     if isinstance(init, Posterior):
+        if init.num_draws == 0:
+            raise ValueError(
+                "init: the posterior holds no draw (interrupted in warm-up?), so no chain has a last one"
+            )
         last = {name: values[:, -1] for name, values in init.draws.items()}
         init = {name: values[np.arange(num_chains) % len(values)] for name, values in last.items()}
     if not isinstance(init, dict):

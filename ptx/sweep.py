@@ -18,8 +18,9 @@ import numpy as np
 from ptx.compiled import compiled
 from ptx.memory import host_available
 
-AGREEMENT_ROWS = 8  # rows looked at to see whether rows are separable
-AGREEMENT = 1e-3  # relative to the largest value
+AGREEMENT_ROWS = 32  # neighbouring rows, and as many spread out, looked at to see whether rows are separable
+AGREEMENT = 1e-3  # relative to the spread of the values
+ROUNDING = 3e-5  # relative to the largest value
 
 Values = dict[str, np.ndarray]
 
@@ -66,13 +67,19 @@ def sweep(
 
 def rows_agree(fn: Callable, static: tuple, shared: Any, draw: Any, batch: Any) -> bool:
     """Whether `fn` gives a few rows the same values together and one by one, at one draw."""
-    rows = np.unique(np.linspace(0, _length(batch) - 1, AGREEMENT_ROWS).round().astype(int))
+    rows = some_rows(_length(batch))
     args = shared, draw, jax.tree.map(lambda leaf: jnp.asarray(leaf[rows]), batch)
     return len(rows) == 1 or bool(compiled(agreement, (fn, static), *args)(*args))
 
 
+def some_rows(num_rows: int) -> np.ndarray:
+    """The first rows and as many spread over all: neighbours may share a group, distant ones a trend."""
+    spread = np.linspace(0, num_rows - 1, AGREEMENT_ROWS).round().astype(int)
+    return np.unique(np.concatenate([np.arange(min(num_rows, AGREEMENT_ROWS)), spread]))
+
+
 def agreement(fn: Callable, static: tuple, shared: Any, draw: Any, batch: Any) -> jax.Array:
-    """Whether the values of the batch and of its rows alone are equal within `AGREEMENT`."""
+    """Whether the values of the batch and of its rows alone are equal, up to rounding."""
     together = fn(*static, shared, draw, batch)
     by_row, by_draw = _one_by_one(fn, static, shared, draw, batch)
     alone = by_row, jax.tree.map(lambda leaf: leaf[0], by_draw)
@@ -82,8 +89,12 @@ def agreement(fn: Callable, static: tuple, shared: Any, draw: Any, batch: Any) -
 
 def _close(first: jax.Array, second: jax.Array) -> jax.Array:
     first, second = (leaf.astype(jnp.result_type(leaf.dtype, jnp.float32)) for leaf in (first, second))
-    scale = jnp.max(jnp.where(jnp.isfinite(first), jnp.abs(first), 0.0), initial=0.0)
-    return jnp.all(jnp.isclose(first, second, rtol=0.0, atol=AGREEMENT * scale, equal_nan=True))
+    finite = jnp.isfinite(first)
+    largest = jnp.max(jnp.where(finite, jnp.abs(first), 0.0), initial=0.0)
+    highest = jnp.max(jnp.where(finite, first, -largest), initial=-largest)
+    lowest = jnp.min(jnp.where(finite, first, largest), initial=largest)
+    within = AGREEMENT * jnp.maximum(highest - lowest, 0.0) + ROUNDING * largest
+    return jnp.all(jnp.isclose(first, second, rtol=0.0, atol=within, equal_nan=True))
 
 
 def evaluate(

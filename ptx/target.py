@@ -14,6 +14,7 @@ from numpyro.distributions import Beta, Dirichlet
 
 from ptx import program
 from ptx.compiled import call, compiled
+from ptx.current import current
 from ptx.data import Data, as_data
 from ptx.structure import Site, Term, structure
 
@@ -199,6 +200,7 @@ def lower(model: Callable, data: Any) -> Target:
     if hasattr(model, "check"):
         model.check(data.inputs, data.targets)
     _hashable(model)
+    model = current(model)
     device_data = jax.tree.map(jnp.asarray, data)
     sites, terms = structure(model, device_data)
     dims = tuple((name, tuple(names)) for name, names in getattr(model, "dims", {}).items())

@@ -86,7 +86,24 @@ def _run_groups(posterior: Posterior, predictive: Predictive | None, of: str) ->
     groups = {of: Group(posterior.constrained(), site_dims(posterior.target), attributes=attributes)}
     statistics = "sample_stats" if of == "posterior" else "sample_stats_prior"
     groups[statistics] = Group(posterior.statistics, {}, attributes=attributes)
-    return groups | ({} if predictive is None else _predictive_groups(posterior.target, predictive, of))
+    if predictive is None:
+        return groups
+    _require_same_draws(posterior, predictive)
+    return groups | _predictive_groups(posterior.target, predictive, of)
+
+
+def _require_same_draws(posterior: Posterior, predictive: Predictive) -> None:
+    """Refuse predictions that are not of this posterior's draws, as far as their axes tell."""
+    if not isinstance(predictive, Predictive):
+        raise TypeError(f"predictive: expected what ptx.predict returns, got {type(predictive).__name__}")
+    lead = (posterior.num_chains, posterior.num_draws)
+    for kind in (predictive.deterministic, predictive.probabilities, predictive.targets):
+        for site, array in kind.items():
+            if array.shape[:2] != lead:
+                raise ValueError(
+                    f"predictive: '{site}' has {array.shape[:2]} (chains, draws) and the posterior {lead}; "
+                    "predict from the same posterior"
+                )
 
 
 def _predictive_groups(target: Target, predictive: Predictive, of: str) -> dict[str, Group]:
@@ -138,7 +155,15 @@ def _checked_prior(posterior: Posterior, prior: Posterior | None) -> Posterior:
 def _densities(
     posterior: Posterior, log_likelihood: bool | dict[str, np.ndarray] | None
 ) -> dict[str, np.ndarray]:
+    if log_likelihood is not None and not isinstance(log_likelihood, (bool, dict)):
+        kind = type(log_likelihood).__name__
+        raise TypeError(
+            f"log_likelihood: expected True, False, None or what ptx.log_likelihood returns; got {kind}"
+        )
     if isinstance(log_likelihood, dict):
+        unknown = sorted(set(log_likelihood) - {term.name for term in posterior.target.terms})
+        if unknown:
+            raise ValueError(f"log_likelihood: {unknown} are no observed sites of the model")
         lead = (posterior.num_chains, posterior.num_draws, posterior.target.num_rows)
         for name, array in log_likelihood.items():
             if np.shape(array)[:3] != lead:

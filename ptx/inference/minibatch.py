@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ptx.compiled import compiled
 from ptx.data import Data
 from ptx.target import Target
+
+TOLERANCE = 1e-3  # rounding stays far below it, another row's influence hardly ever does
 
 
 class Stream(NamedTuple):
@@ -20,9 +23,43 @@ class Stream(NamedTuple):
 
 
 def check(engine: Any, target: Target) -> None:
-    """Refuse minibatches of a target whose likelihood does not factor over rows."""
-    if engine.batch_size is not None:
-        target.require_rows(f"{type(engine).__name__} with batch_size={engine.batch_size}")
+    """Refuse minibatches of a target whose likelihood does not factor over rows.
+
+    Shapes tell most such models; a mean over the rows (batch normalisation, centring) shows only in the numbers, so
+    some rows are evaluated together and one by one, at a random position. Cost: one forward pass over 32 rows, twice.
+    """
+    if engine.batch_size is None:
+        return
+    purpose = f"{type(engine).__name__} with batch_size={engine.batch_size}"
+    target.require_rows(purpose)
+    if engine.batch_size >= target.num_rows:
+        return
+    batch = jax.tree.map(jnp.asarray, target.data.take(slice(0, 32)))
+    for name, gap in compiled(_gaps, (), target, batch)(target, batch).items():
+        if gap > TOLERANCE:
+            raise ValueError(
+                f"site '{name}': a row's log density depends on the rows beside it (a mean over rows, batch "
+                f"normalisation?), and {purpose} needs rows that stand alone; use batch_size=None, or "
+                "compute it beforehand"
+            )
+
+
+def _gaps(target: Target, batch: Data) -> dict[str, Array]:
+    """By site, the largest difference between rows together and alone, relative to the largest value."""
+    keys = iter(jax.random.split(jax.random.key(0), len(target.sites)))
+    position = {site.name: jax.random.normal(next(keys), site.unconstrained_shape) for site in target.sites}
+    together = target.halves(position, batch).by_row
+    one_by_one = jax.vmap(
+        lambda row: target.halves(position, jax.tree.map(lambda leaf: leaf[None], row)).by_row
+    )
+    alone = one_by_one(batch)
+
+    def gap(first: Array, second: Array) -> Array:
+        difference = jnp.where(jnp.isfinite(first) & jnp.isfinite(second), first - second, 0.0)
+        largest = jnp.max(jnp.where(jnp.isfinite(first), jnp.abs(first), 0.0))
+        return jnp.max(jnp.abs(difference)) / jnp.maximum(largest, 1.0)
+
+    return {name: gap(rows, alone[name][:, 0]) for name, rows in together.items()}
 
 
 def start(batch_size: int | None, target: Target, rng_key: Array) -> Stream | None:
