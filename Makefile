@@ -24,7 +24,7 @@ PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c 
 .NOTPARALLEL:
 .PHONY: help demo test test-slow benchmark lint docs pins clean
 help:
-	@echo 'make demo       fit a vision transformer and a sentence classifier by several engines (minutes)'
+	@echo 'make demo       fit a vision transformer and a part-of-speech tagger by four engines (minutes)'
 	@echo 'make test       the test suite without its slow part'
 	@echo 'make test-slow  the slow statistical gates'
 	@echo 'make benchmark  speed, as ratios measured side by side (an hour alone on the machine; ARGS="--repeats 5" is shorter)'

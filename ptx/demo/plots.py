@@ -22,7 +22,7 @@ def keep(task: Task, predictions: dict[str, Predictive], nuts_tree: Any, folder:
     scored = {"labels": task.test.targets, "mask": task.mask}
     save(plot_reliability(probabilities, **scored), folder / "reliability.png")
     save(plot_entropy(probabilities, **scored), folder / "entropy.png")
-    draws = true_class(task, probabilities["NUTS"])
+    draws = log_true_class(task, probabilities["NUTS"])
     save(plot_traces(draws), folder / "traces.png")
     save(plot_ranks(draws), folder / "ranks.png")
     save(plot_energy(nuts_tree), folder / "energy.png")
@@ -32,17 +32,21 @@ def save(figure: "Figure", path: Path) -> None:
     """Write a PNG, and let pyplot forget the figure."""
     from matplotlib import pyplot
 
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, bbox_inches="tight", facecolor="white")
     pyplot.close(figure)
 
 
-def true_class(task: Task, probs: np.ndarray) -> dict[str, np.ndarray]:
-    """p(true class | draw) at the test positions about which the draws are least sure, of shape (chain, draw)."""
+def log_true_class(task: Task, probs: np.ndarray) -> dict[str, np.ndarray]:
+    """log p(true class | draw) in nats, of shape (chain, draw), at the test position about which the draws are least
+    sure and at two that lie a sixth and a third of the way down from it."""
     entropy = np.where(task.mask, entropy_decomposition(probs).predictive, -1.0)
-    order = np.argsort(entropy, axis=None, kind="stable")[::-1][:NUM_TRACES]
+    order = np.argsort(entropy, axis=None, kind="stable")[::-1][: int(task.mask.sum())]
+    chosen = np.unique(np.arange(NUM_TRACES) * len(order) // (2 * NUM_TRACES))
     found = {}
-    for place in zip(*np.unravel_index(order, entropy.shape), strict=True):
+    for place in zip(*np.unravel_index(order[chosen], entropy.shape), strict=True):
         label = int(np.asarray(task.test.targets)[place])
         where = task.unit.removesuffix("s") + " " + ", word ".join(str(int(index)) for index in place)
-        found[f"p({task.classes[label]}), {where}"] = probs[(slice(None), slice(None), *place, label)]
+        found[f"log p({task.classes[label]}), {where}"] = np.log(
+            probs[(slice(None), slice(None), *place, label)]
+        )
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from ptx.demo import plots, tasks
 from ptx.demo.picture import summary
@@ -15,9 +16,13 @@ from ptx.diagnostics.arviz import to_datatree
 from ptx.diagnostics.comparison import Difference, paired_difference
 from ptx.diagnostics.report import Report, report
 from ptx.infer import infer
+from ptx.inference import SVI
 from ptx.posterior import Posterior
 from ptx.predictive import Predictive, log_likelihood, predict
 from ptx.start import as_key
+from ptx.target import lower
+
+Starts = dict[str, np.ndarray]  # site -> unconstrained values with a leading chain axis
 
 
 def demo(
@@ -58,10 +63,14 @@ def _task(rng_key: jax.Array, console: Any, task: Task, size: Size, folder: Path
     _describe(console, task)
     posteriors: dict[str, Posterior] = {}
     engines = tasks.engines(task, size)
+    # Every engine starts from the same places, and so does the other prior: what differs is what is compared.
+    begun = _starts(jax.random.fold_in(rng_key, 300), task)
     for index, (name, engine) in enumerate(engines.items()):
-        init = posteriors["MAP"] if name == "mean-field SVI" else None
+        init = posteriors["MAP"] if isinstance(engine, SVI) else begun
         posteriors[name] = _fit(jax.random.fold_in(rng_key, index), console, name, task, engine, init)
-    console.print("\n[bold]Predicting[/] the test part at every draw; probabilities are averaged, never logits.")
+    console.print(
+        "\n[bold]Predicting[/] the test part at every draw; probabilities are averaged, never logits."
+    )
     keys = {name: jax.random.fold_in(rng_key, 100 + index) for index, name in enumerate(engines)}
     predictions = {
         name: predict(keys[name], posterior, task.test.inputs, sites=("targets",))
@@ -72,7 +81,7 @@ def _task(rng_key: jax.Array, console: Any, task: Task, size: Size, folder: Path
     table.to_json(folder / "scoreboard.json")
     table.to_csv(folder / "scoreboard.csv")
     if task.name == "digits":
-        _swap_prior(jax.random.fold_in(rng_key, 200), console, task, posteriors["NUTS"], folder)
+        _swap_prior(jax.random.fold_in(rng_key, 200), console, task, posteriors["NUTS"], begun, folder)
     console.print("[bold]Keeping[/] an ArviZ tree of each fit, and plots.")
     trees = _keep_trees(posteriors, predictions, folder)
     plots.keep(task, predictions, trees["NUTS"], folder)
@@ -80,6 +89,15 @@ def _task(rng_key: jax.Array, console: Any, task: Task, size: Size, folder: Path
         probabilities = {name: each.probabilities["targets"] for name, each in predictions.items()}
         plots.save(summary(task, probabilities, table), folder.parent / "summary.png")
     return table
+
+
+def _starts(rng_key: jax.Array, task: Task) -> Starts:
+    """A start for each chain: network weights are drawn from the prior."""
+    target = lower(task.model, task.train)
+    positions = [
+        target.initial_position(jax.random.fold_in(rng_key, chain)) for chain in range(tasks.NUM_CHAINS)
+    ]
+    return jax.tree.map(lambda *values: np.stack(values), *positions)
 
 
 def _describe(console: Any, task: Task) -> None:
@@ -92,6 +110,7 @@ def _describe(console: Any, task: Task) -> None:
     )
     console.print(f"  network     {network!r}\n  prior       {task.model.prior!r}", highlight=False)
     console.print(f"  likelihood  {task.model.likelihood!r}\n", highlight=False)
+    console.print(f"Chains start at draws from the prior, the same {tasks.NUM_CHAINS} for every engine.")
 
 
 def _size(weight: Any) -> int:
@@ -101,9 +120,11 @@ def _size(weight: Any) -> int:
     return size
 
 
-def _fit(key: jax.Array, console: Any, name: str, task: Task, engine: Any, init: Posterior | None) -> Posterior:
-    start = "" if init is None else ", started at the MAP point"
+def _fit(key: jax.Array, console: Any, name: str, task: Task, engine: Any, init: Any) -> Posterior:
+    start = ", from the MAP point" if isinstance(engine, SVI) else ""
     console.print(f"[bold]{name}[/]{start}: {engine!r}", highlight=False)
+    if not isinstance(init, Posterior):
+        init = {site: values[: engine.num_chains] for site, values in init.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # findings: the report prints them
         posterior = infer(key, task.model, task.train, engine, init=init, chain_layout="auto")
@@ -116,37 +137,55 @@ def _fit(key: jax.Array, console: Any, name: str, task: Task, engine: Any, init:
     return posterior
 
 
-def _swap_prior(key: jax.Array, console: Any, task: Task, posterior: Posterior, folder: Path) -> None:
+def _swap_prior(
+    key: jax.Array, console: Any, task: Task, posterior: Posterior, begun: Starts, folder: Path
+) -> None:
     """The same model under another prior, by the same engine, scored on the same test rows."""
-    console.print("[bold]Another prior[/]: Student t with 4 degrees of freedom for the normal, at the same scales.")
+    console.print(
+        "[bold]Another prior[/]: Student t with 4 degrees of freedom instead of the normal, at the same scales."
+    )
     other = task._replace(model=replace(task.model, prior=tasks.OTHER_DIGITS_PRIOR))
-    fitted = {"normal": posterior, "student_t": _fit(key, console, "NUTS", other, posterior.engine, None)}
+    fitted = {"student_t": _fit(key, console, "NUTS", other, posterior.engine, begun), "normal": posterior}
     densities = {name: log_likelihood(each, task.test)["targets"] for name, each in fitted.items()}
     difference = paired_difference(densities["student_t"], densities["normal"])
+    by_chain = [
+        paired_difference(*(each[chain : chain + 1] for each in densities.values()))
+        for chain in range(tasks.NUM_CHAINS)
+    ]
     console.print(f"  log predictive density of the test part, Student t minus normal: {difference}")
-    console.print(f"  {_verdict(difference)}\n")
+    console.print(f"  chain by chain: {', '.join(f'{each.difference:+.4f}' for each in by_chain)}")
+    console.print(f"  {_verdict(difference, by_chain)}\n")
     found = {"first": "student_t", "second": "normal", "nats_per_row": asdict(difference)}
-    found["findings"] = list(fitted["student_t"].findings)
+    found |= {"by_chain": [asdict(each) for each in by_chain], "findings": list(fitted["student_t"].findings)}
     (folder / "prior_swap.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
-def _verdict(difference: Difference) -> str:
+def _verdict(difference: Difference, by_chain: list[Difference]) -> str:
+    """What the difference allows to say; its standard error knows the rows, the chains show the error of few draws."""
     if difference.standard_error is None or abs(difference.difference) < 2 * difference.standard_error:
         return "These rows cannot tell the two priors apart: the difference is within two standard errors."
+    if min(each.difference for each in by_chain) < 0 < max(each.difference for each in by_chain):
+        return "The chains disagree about which prior is better: too few draws to tell."
     better = "Student t" if difference.difference > 0 else "normal"
-    return f"The {better} prior predicts better here, by more than two standard errors."
+    return f"The {better} prior predicts these rows better, by more than two standard errors, in every chain."
 
 
-def _keep_trees(posteriors: dict[str, Posterior], predictions: dict[str, Predictive], folder: Path) -> dict[str, Any]:
+def _keep_trees(
+    posteriors: dict[str, Posterior], predictions: dict[str, Predictive], folder: Path
+) -> dict[str, Any]:
     trees = {}
     for name, posterior in posteriors.items():
-        simulated = replace(predictions[name], probabilities={})  # of every draw, row and class: too much to keep
+        simulated = replace(
+            predictions[name], probabilities={}
+        )  # of every draw, row and class: too much to keep
         trees[name] = to_datatree(posterior, predictive=simulated)
         trees[name].to_netcdf(folder / f"{name.lower().replace(' ', '_')}.nc", engine="h5netcdf")
     return trees
 
 
 def _list_files(console: Any, out: Path) -> None:
+    from rich.markup import escape
+
     console.rule("[bold]files written")
     for path in sorted(path for path in out.rglob("*") if path.is_file()):
-        console.print(f"  {path}  [dim]{path.stat().st_size / 1024:,.0f} kB[/]", highlight=False)
+        console.print(f"  {escape(str(path))}  [dim]{path.stat().st_size / 1024:,.0f} kB[/]", highlight=False)

@@ -22,13 +22,13 @@ class Size(NamedTuple):
     map_steps: int = 1500
     svi_steps: int = 3000
     sgld_thin: int = 20
-    num_warmup: int = 200
-    num_draws: int = 100
+    num_warmup: int = 240
+    num_draws: int = 160
     max_tree_depth: int = 6
 
 
 FULL = Size()
-QUICK = FULL._replace(map_steps=1000, svi_steps=1500, sgld_thin=10, num_warmup=100, max_tree_depth=5)
+QUICK = FULL._replace(svi_steps=1500, sgld_thin=20, num_warmup=100, num_draws=100, max_tree_depth=5)
 
 
 class Task(NamedTuple):
@@ -43,6 +43,7 @@ class Task(NamedTuple):
     classes: tuple[str, ...]
     mask: np.ndarray
     step_size: float  # of cyclical SGLD
+    batch_size: int | None  # as well
 
 
 BLOCKS = {"num_layers": 1, "num_heads": 2, "width": 8, "mlp_width": 16, "bias": False, "norm_gain": False}
@@ -86,6 +87,7 @@ def digits(seed: int, size: Size) -> Task:
         classes=data.classes,
         mask=np.ones(size.test_rows, bool),
         step_size=1e-3,
+        batch_size=None,
     )
 
 
@@ -109,13 +111,14 @@ def tagger(seed: int, size: Size) -> Task:
         test=test,
         classes=data.classes,
         mask=test.inputs["mask"],
-        step_size=2e-4,
+        step_size=5e-4,
+        batch_size=50,
     )
 
 
 def engines(task: Task, size: Size) -> dict[str, Any]:
     """The four engines by name; all but MAP give `NUM_CHAINS` x `num_draws` draws."""
-    draws = {"num_draws": size.num_draws, "num_chains": NUM_CHAINS}
+    num_draws, num_chains = size.num_draws, NUM_CHAINS
     return {
         "MAP": MAP(num_steps=size.map_steps, learning_rate=Cosine(0.03, size.map_steps)),
         "mean-field SVI": SVI(
@@ -123,10 +126,22 @@ def engines(task: Task, size: Size) -> dict[str, Any]:
             guide_options=(("init_scale", 0.01),),
             num_steps=size.svi_steps,
             learning_rate=Cosine(0.01, size.svi_steps),
-            **draws,
+            num_draws=num_draws,
+            num_chains=num_chains,
         ),
-        "cyclical SGLD": CyclicalSGLD(num_cycles=4, thin=size.sgld_thin, step_size=task.step_size, **draws),
+        "cyclical SGLD": CyclicalSGLD(
+            num_draws=num_draws,
+            num_chains=num_chains,
+            num_cycles=4,
+            thin=size.sgld_thin,
+            step_size=task.step_size,
+            batch_size=task.batch_size,
+        ),
         "NUTS": NUTS(
-            num_warmup=size.num_warmup, max_tree_depth=size.max_tree_depth, step_size=0.05, **draws
+            num_draws=num_draws,
+            num_chains=num_chains,
+            num_warmup=size.num_warmup,
+            max_tree_depth=size.max_tree_depth,
+            step_size=0.05,
         ),
     }

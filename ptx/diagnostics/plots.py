@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from xarray import DataTree
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, safe for most eyes
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+)  # Okabe and Ito's, safe for most eyes
 RIGHT, WRONG, INK = "#0072B2", "#D55E00", "#444444"
 MAX_PANELS = 40
 
@@ -56,7 +63,9 @@ def draw_reliability(
     axis.vlines(curve.confidence, curve.confidence, curve.accuracy, color=colour, alpha=0.35, linewidth=1.5)
     axis.plot(curve.confidence, curve.accuracy, color=colour, linewidth=1.5, zorder=2)
     area = 12 + 200 * curve.count / curve.count.sum()
-    axis.scatter(curve.confidence, curve.accuracy, s=area, color=colour, edgecolor="white", linewidth=0.7, zorder=3)
+    axis.scatter(
+        curve.confidence, curve.accuracy, s=area, color=colour, edgecolor="white", linewidth=0.7, zorder=3
+    )
     axis.text(0.06, 0.9, f"ECE {error:.3f}", transform=axis.transAxes, color=INK, fontsize=10)
     axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), aspect="equal")
     _plain_axis(axis)
@@ -75,7 +84,7 @@ def plot_entropy(probabilities: Mapping[str, Any], labels: Any, *, mask: Any = N
     Raises:
         ValueError: no panel or more than 40; as `entropy_decomposition`.
     """
-    figure, axes = _panels(probabilities, width=2.9, height=2.9)
+    figure, axes = _panels(probabilities, width=2.9, height=3.1)
     num_classes = np.shape(next(iter(probabilities.values())))[-1]
     bins = np.linspace(0, np.log(num_classes), 21)
     for axis, (name, probs) in zip(axes, probabilities.items(), strict=False):
@@ -88,9 +97,9 @@ def plot_entropy(probabilities: Mapping[str, Any], labels: Any, *, mask: Any = N
         axis.hist(parts, bins=bins, stacked=True, color=colours, label=["right", "wrong"])
         num_draws = np.shape(probs)[0] * np.shape(probs)[1]
         about = f"{information.mean():.3f}" if num_draws > 1 else "n/a"
-        note = f"mean {entropy.mean():.3f}\nmutual information {about}"
-        axis.text(0.97, 0.95, note, transform=axis.transAxes, ha="right", va="top", color=INK, fontsize=8.5)
-        axis.set_title(name, fontsize=11)
+        note = f"mean {entropy.mean():.3f}, mutual information {about}"
+        axis.text(0.5, 1.03, note, transform=axis.transAxes, ha="center", color=INK, fontsize=8.5)
+        axis.set_title(name, fontsize=11, pad=20)
         axis.set(xlabel="predictive entropy (nats)", xlim=(0, bins[-1]))
         _plain_axis(axis)
     axes[0].set_ylabel("positions")
@@ -99,19 +108,18 @@ def plot_entropy(probabilities: Mapping[str, Any], labels: Any, *, mask: Any = N
 
 
 def plot_traces(draws: Mapping[str, Any]) -> "Figure":
-    """ArviZ's density and trace of each quantity, by chain.
+    """ArviZ's trace of each quantity, a colour for each chain.
 
     Args:
         draws: by name, arrays of shape (chain, draw); a name is the title.
 
     Raises:
-        ValueError: no quantity or more than 20; arrays of another shape, or of different shapes.
+        ValueError: no quantity or more than 40; arrays of another shape, or of different shapes.
     """
     import arviz_plots
 
-    _check_count(draws, MAX_PANELS // 2)
-    collection = arviz_plots.plot_trace_dist(_tree(draws), backend="matplotlib")
-    return _figure(collection)
+    _check_count(draws, MAX_PANELS)
+    return _figure(arviz_plots.plot_trace(_tree(draws), backend="matplotlib"))
 
 
 def plot_ranks(draws: Mapping[str, Any]) -> "Figure":
@@ -143,8 +151,14 @@ def plot_energy(tree: "DataTree") -> "Figure":
     import arviz_plots
 
     if "sample_stats" not in tree.children or "energy" not in tree["sample_stats"]:
-        raise ValueError("tree: its sample_stats hold no 'energy'; plot the tree of a Hamiltonian sampler, HMC or NUTS")
-    return _figure(arviz_plots.plot_energy(tree, backend="matplotlib"))
+        raise ValueError(
+            "tree: its sample_stats hold no 'energy'; plot the tree of a Hamiltonian sampler, HMC or NUTS"
+        )
+    figure = _figure(arviz_plots.plot_energy(tree, backend="matplotlib"))
+    for axis in figure.axes:
+        if axis.get_ylabel() == "Chain":  # chains are counted, not measured
+            axis.set_yticks(np.arange(tree["sample_stats"].sizes["chain"]))
+    return figure
 
 
 def _tree(draws: Mapping[str, Any]) -> "DataTree":

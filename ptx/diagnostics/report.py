@@ -22,6 +22,7 @@ from ptx.sites import observed_values
 from ptx.start import as_key
 
 CONVENTIONS = {
+    "draws": "chains x draws of each",
     "accuracy": "share of positions whose most probable class occurred",
     "nll": "mean negative log predictive density, nats a position; densities are averaged over draws",
     "ece": "top-label expected calibration error, 15 bins of equal width",
@@ -150,7 +151,9 @@ def report(
         rows.append(_row(name, posterior, target, chosen, labels, keep, prediction, max_values))
         counts.add((target.num_rows, int(keep.sum())))
     if len(counts) > 1:
-        raise ValueError(f"posteriors: scored on different positions {sorted(counts)} (rows, positions); give a `mask`")
+        raise ValueError(
+            f"posteriors: scored on different positions {sorted(counts)} (rows, positions); give a `mask`"
+        )
     ((num_rows, num_positions),) = counts
     absent = set(HEADINGS) - {score for row in rows for score in row.scores}
     conventions = {name: text for name, text in CONVENTIONS.items() if name not in absent}
@@ -208,17 +211,19 @@ def _real_scores(simulated: np.ndarray, targets: np.ndarray) -> dict[str, float]
 def _convergence(densities: np.ndarray, max_values: int) -> Convergence:
     from xarray import DataArray
 
-    named = DataArray(densities, dims=("chain", "draw", "position"))  # an ensemble may have more chains than draws
+    named = DataArray(
+        densities, dims=("chain", "draw", "position")
+    )  # an ensemble may have more chains than draws
     return check_convergence({"log p(target | draw)": named}, max_values=max_values)[0]
 
 
 def _more_findings(posterior: Posterior, convergence: Convergence) -> Any:
-    engine, cut = posterior.engine, posterior.statistics.get("reached_max_tree_depth")
+    cut = posterior.statistics.get("reached_max_tree_depth")
     if cut is not None and cut.any():
-        depth = engine.max_tree_depth
-        yield f"{type(engine).__name__}: {cut.mean():.0%} of kept draws were cut off at max_tree_depth={depth}"
+        depth = posterior.engine.max_tree_depth
+        yield f"{cut.mean():.0%} of kept draws were cut off at max_tree_depth={depth}"
     if convergence.verdict == "not converged":
-        yield f"{type(engine).__name__}: the predictive has not converged: {convergence.reason}"
+        yield f"the predictive has not converged: {convergence.reason}"
 
 
 def _site(posterior: Posterior, site: str | None) -> str:
@@ -236,7 +241,8 @@ def _positions(target: Any, labels: np.ndarray, mask: Any, has_classes: bool) ->
         return np.asarray(mask)
     keep = np.ones(labels.shape if has_classes else labels.shape[:1], bool)
     network, likelihood = (getattr(target.model, part, None) for part in ("network", "likelihood"))
-    padding = network.target_mask(target.data.inputs) if hasattr(network, "target_mask") else None
+    masked = getattr(network, "target_mask", None)
+    padding = None if masked is None else masked(target.data.inputs)
     if padding is not None:
         keep = np.asarray(padding)
     ignored = getattr(likelihood, "ignore_index", None)

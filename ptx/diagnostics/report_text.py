@@ -49,20 +49,23 @@ def notes(report: "Report") -> list[str]:
     of = f"{report.num_rows} rows"
     if report.num_positions != report.num_rows:
         of = f"{report.num_positions} positions in {of}"
-    names = HEADINGS | {"r_hat": "R-hat", "ess": "ESS", "gradient_evaluations": "gradients"}
+    names = HEADINGS | {"draws": "draws", "r_hat": "R-hat", "ess": "ESS", "gradient_evaluations": "gradients"}
     meanings = [f"  {names.get(name, name)}: {text}" for name, text in report.conventions.items()]
     return [f"Scored on {of}. n/a: not available, with one chain or too few draws.", *meanings]
 
 
 def findings(report: "Report") -> list[str]:
     """The findings of each row, or that there are none."""
-    lines = [f"  {row.name}: {finding}" for row in report.rows for finding in row.findings]
+    lines = []
+    for row in report.rows:
+        engine = row.engine.split("(")[0] + ": "  # `infer` names the engine, the report names the posterior
+        lines += [f"  {row.name}: {finding.removeprefix(engine)}" for finding in row.findings]
     return ["Findings:", *lines] if lines else ["Findings: none"]
 
 
 def _headings(report: "Report") -> list[str]:
     scores = [HEADINGS[name] for name in _scores(report)]
-    return ["chains", "draws", *scores, "R-hat", "ESS", "gradients", "seconds", "compiling"]
+    return ["draws", *scores, "R-hat", "ESS", "gradients", "seconds", "compiling"]
 
 
 def _scores(report: "Report") -> list[str]:
@@ -75,7 +78,7 @@ def _cells(report: "Report", row: "Row") -> list[str]:
     r_hat, ess = row.convergence.r_hat, row.convergence.ess_bulk
     checks = ["n/a" if r_hat is None else f"{r_hat:.2f}", "n/a" if ess is None else f"{ess:.0f}"]
     cost = [f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}", f"{row.compile_seconds:.1f}"]
-    return [str(row.num_chains), str(row.num_draws), *scores, *checks, *cost]
+    return [f"{row.num_chains} x {row.num_draws}", *scores, *checks, *cost]
 
 
 def _best(report: "Report") -> dict[int, int]:
@@ -84,5 +87,5 @@ def _best(report: "Report") -> dict[int, int]:
     for offset, name in enumerate(_scores(report)):
         values = [row.scores.get(name, math.nan) for row in report.rows]
         if name != "coverage_90" and len(set(values)) > 1 and not any(map(math.isnan, values)):
-            found[2 + offset] = values.index(min(values) if name in LEAST else max(values))
+            found[1 + offset] = values.index(min(values) if name in LEAST else max(values))
     return found

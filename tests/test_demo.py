@@ -1,0 +1,123 @@
+"""The demo from end to end, at sizes that say nothing about the engines but all about the wiring."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ptx.datasets import digits
+from ptx.demo import FULL, QUICK, Size, demo, tasks
+from ptx.demo.plots import log_true_class
+from ptx.demo.run import _verdict
+from ptx.diagnostics import Difference
+
+TINY = Size(
+    train_rows=20,
+    test_rows=12,
+    sentences=8,
+    test_sentences=6,
+    map_steps=20,
+    svi_steps=20,
+    sgld_thin=1,
+    num_warmup=4,
+    num_draws=8,
+    max_tree_depth=2,
+)
+ENGINES = ("map", "mean-field_svi", "cyclical_sgld", "nuts")
+PLOTS = ("reliability", "entropy", "traces", "ranks", "energy")
+FILES = (
+    {f"{name}.nc" for name in ENGINES}
+    | {f"{name}.png" for name in PLOTS}
+    | {"scoreboard.json", "scoreboard.csv"}
+)
+
+
+def scores(reports):
+    """All that does not depend on the clock."""
+    return {
+        task: [(row.name, row.scores, row.convergence, row.findings) for row in report.rows]
+        for task, report in reports.items()
+    }
+
+
+def test_quick_demo_writes_what_it_says_and_repeats(tmp_path, capsys):
+    import xarray
+
+    first = demo(tmp_path / "one", seed=3, quick=True, size=TINY)
+    printed = capsys.readouterr().out
+    assert list(first) == ["digits"]
+    folder = tmp_path / "one" / "digits"
+    assert {path.name for path in folder.iterdir()} == FILES | {"prior_swap.json"}
+    for path in ("summary.png", "scoreboard.json", *ENGINES):
+        assert path in printed
+    assert (tmp_path / "one" / "summary.png").read_bytes().startswith(b"\x89PNG")
+    kept = json.loads((folder / "scoreboard.json").read_text())
+    assert [row["name"] for row in kept["rows"]] == ["MAP", "mean-field SVI", "cyclical SGLD", "NUTS"]
+    assert kept["num_rows"] == 12
+    swap = json.loads((folder / "prior_swap.json").read_text())
+    assert len(swap["by_chain"]) == 2
+    assert np.isfinite(swap["nats_per_row"]["standard_error"])
+    with xarray.open_datatree(folder / "nuts.nc", engine="h5netcdf") as tree:
+        assert tree["posterior"]["head.kernel"].dims == ("chain", "draw", "embed", "output")
+        assert tree["posterior"].sizes["draw"] == 8
+        assert tree["log_likelihood"]["targets"].shape == (2, 8, 20)
+        assert tree["predictions"]["targets"].shape == (2, 8, 12)
+    again = demo(tmp_path / "two", seed=3, quick=True, size=TINY)
+    assert scores(again) == scores(first)
+    assert (tmp_path / "two" / "digits" / "prior_swap.json").read_text() == json.dumps(swap, indent=2) + "\n"
+
+
+@pytest.mark.slow
+def test_the_whole_demo_adds_the_tagger(tmp_path):
+    reports = demo(tmp_path, size=TINY)
+    assert list(reports) == ["digits", "tagger"]
+    assert {path.name for path in (tmp_path / "tagger").iterdir()} == FILES
+    assert reports["tagger"].num_positions > reports["tagger"].num_rows
+
+
+@pytest.mark.parametrize("size", [FULL, QUICK])
+def test_tasks_are_as_small_as_stated(size):
+    task = tasks.digits(0, size)
+    weights = sum(int(np.prod(weight.shape)) for weight in task.model.network.weights.values())
+    assert task.train.num_rows == 300
+    assert weights < 1000
+    assert task.test.num_rows == digits(seed=0).test.num_rows
+    tagger = tasks.tagger(0, size)
+    assert tagger.train.num_rows == 200
+    assert tagger.model.network.vocab_size == 500
+    assert tagger.mask.shape == np.shape(tagger.test.targets)
+
+
+def test_draws_have_one_shape_but_for_map():
+    engines = tasks.engines(tasks.digits(0, TINY), TINY)
+    shapes = {name: (engine.num_chains, engine.num_draws) for name, engine in engines.items()}
+    assert shapes.pop("MAP") == (1, 1)
+    assert set(shapes.values()) == {(2, 8)}
+
+
+def test_traced_positions_count_and_hold_the_true_class():
+    task = tasks.tagger(0, TINY)
+    probs = np.random.default_rng(0).dirichlet(np.ones(17), size=(2, 5, *task.mask.shape)).astype(np.float32)
+    found = log_true_class(task, probs)
+    assert len(found) == 3
+    for name, values in found.items():
+        row, word = (int(part.split()[-1]) for part in name.split(", ")[1:])
+        assert task.mask[row, word]
+        assert name.startswith(f"log p({task.classes[task.test.targets[row, word]]})")
+        assert values == pytest.approx(np.log(probs[:, :, row, word, task.test.targets[row, word]]))
+
+
+@pytest.mark.parametrize(
+    ("difference", "by_chain", "words"),
+    [
+        (0.1, (0.2, 0.05), "The Student t prior"),
+        (-0.1, (-0.2, -0.05), "The normal prior"),
+        (0.1, (0.3, -0.1), "disagree"),
+        (0.01, (0.02, 0.005), "cannot tell"),
+    ],
+)
+def test_the_verdict_claims_no_more_than_the_numbers(difference, by_chain, words):
+    def of(value):
+        return Difference(0.0, 0.0, value, 0.02, 100)
+
+    assert words in _verdict(of(difference), [of(value) for value in by_chain])
