@@ -6,7 +6,8 @@ import numpy as np
 
 from ptx.demo.tasks import Task
 from ptx.diagnostics.plots import COLOURS, INK, draw_reliability
-from ptx.diagnostics.report import Report, Row
+from ptx.diagnostics.report import Report
+from ptx.diagnostics.report_rows import Row
 from ptx.diagnostics.uncertainty import entropy_decomposition
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def _words(figure: "Figure", task: Task) -> None:
         0.025, 0.955, "One vision transformer, four ways to infer its weights", fontsize=17, weight="bold"
     )
     about = f"{count} weights, {task.train.num_rows} training images, {task.test.num_rows} test images. "
-    about += "Class probabilities of the test image\nabout which NUTS is surest, and of the five about which it is least sure."
+    about += "Class probabilities of the test image\n"
+    about += "about which NUTS is surest, and of the five about which it is least sure."
     figure.text(0.025, 0.888, about, fontsize=10.5, color=INK, linespacing=1.4)
     figure.text(0.025, 0.413, "Does the confidence come true?", fontsize=13, weight="bold")
     about = "Test accuracy against confidence; on the dashed line the two agree, above it predictions claim too little."

@@ -187,5 +187,7 @@ def _list_files(console: Any, out: Path) -> None:
     from rich.markup import escape
 
     console.rule("[bold]files written")
+    console.print(f"under {escape(str(out))}:", highlight=False, soft_wrap=True)
     for path in sorted(path for path in out.rglob("*") if path.is_file()):
-        console.print(f"  {escape(str(path))}  [dim]{path.stat().st_size / 1024:,.0f} kB[/]", highlight=False)
+        size = f"{path.stat().st_size / 1024:,.0f} kB"
+        console.print(f"  {path.relative_to(out)}  [dim]{size}[/]", highlight=False)

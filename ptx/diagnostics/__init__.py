@@ -5,7 +5,8 @@ from ptx.diagnostics.calibration import CalibrationCurve, calibration_curve, exp
 from ptx.diagnostics.comparison import Difference, log_predictive_density, paired_difference
 from ptx.diagnostics.convergence import Convergence, check_convergence, convergence_table
 from ptx.diagnostics.plots import plot_energy, plot_entropy, plot_ranks, plot_reliability, plot_traces
-from ptx.diagnostics.report import Report, Row, report
+from ptx.diagnostics.report import Report, report
+from ptx.diagnostics.report_rows import Row
 from ptx.diagnostics.scores import accuracy, brier_score, crps, interval_coverage, log_loss, mean_nll, rmse
 from ptx.diagnostics.uncertainty import EntropyDecomposition, entropy_decomposition
 

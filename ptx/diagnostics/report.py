@@ -9,58 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
-from ptx.diagnostics.calibration import expected_calibration_error
-from ptx.diagnostics.convergence import Convergence, check_convergence
+from ptx.diagnostics.report_rows import CONVENTIONS, Row, observed_site, score
 from ptx.diagnostics.report_text import HEADINGS, as_tables, as_text
-from ptx.diagnostics.scores import accuracy, brier_score, crps, interval_coverage, mean_nll, rmse
 from ptx.posterior import Posterior
 from ptx.prediction_inputs import checked_data
-from ptx.predictive import Predictive, log_likelihood, predict
-from ptx.sites import observed_values
+from ptx.predictive import Predictive, predict
 from ptx.start import as_key
-
-CONVENTIONS = {
-    "draws": "chains x draws of each",
-    "accuracy": "share of positions whose most probable class occurred",
-    "nll": "mean negative log predictive density, nats a position; densities are averaged over draws",
-    "ece": "top-label expected calibration error, 15 bins of equal width",
-    "brier": "sum over classes of squared error, mean over positions, from 0 to 2",
-    "rmse": "root mean squared error of the mean of simulated targets",
-    "crps": "continuous ranked probability score of simulated targets, in their unit",
-    "coverage_90": "share of targets inside the central 90% interval of simulated ones",
-    "r_hat": "largest rank-normalised split R-hat of log p(target | draw) over positions looked at, not of weights",
-    "ess": "smallest bulk effective sample size of the same, over all chains together",
-    "gradient_evaluations": "calls of a gradient, all chains together; a minibatch counts one",
-    "seconds": "wall time of `infer`, compilation included; compile_seconds is that part of it",
-}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One posterior in a report.
-
-    Attributes:
-        name: what the report calls it.
-        engine: its repr.
-        num_chains, num_draws: shape of the draws.
-        scores: by the names in `CONVENTIONS`.
-        convergence: of log p(target | draw) at held-out positions.
-        gradient_evaluations, seconds, compile_seconds: cost.
-        findings: what a reader must know, in words.
-    """
-
-    name: str
-    engine: str
-    num_chains: int
-    num_draws: int
-    scores: dict[str, float]
-    convergence: Convergence
-    gradient_evaluations: int
-    seconds: float
-    compile_seconds: float
-    findings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -141,15 +96,14 @@ def report(
     rng_key = as_key(rng_key)
     rows, counts = [], set()
     for index, (name, posterior) in enumerate(posteriors.items()):
-        target, chosen = checked_data(posterior.target, data), _site(posterior, site)
+        target, chosen = checked_data(posterior.target, data), observed_site(posterior, site)
         prediction = (predictions or {}).get(name)
         if prediction is None:
             key, inputs = jax.random.fold_in(rng_key, index), target.data.inputs
             prediction = predict(key, posterior, inputs, sites=(chosen,))
-        labels = observed_values(target)[chosen]
-        keep = _positions(target, labels, mask, chosen in prediction.probabilities)
-        rows.append(_row(name, posterior, target, chosen, labels, keep, prediction, max_values))
-        counts.add((target.num_rows, int(keep.sum())))
+        row, num_positions = score(name, posterior, target, chosen, prediction, mask, max_values)
+        rows.append(row)
+        counts.add((target.num_rows, num_positions))
     if len(counts) > 1:
         raise ValueError(
             f"posteriors: scored on different positions {sorted(counts)} (rows, positions); give a `mask`"
@@ -158,95 +112,6 @@ def report(
     absent = set(HEADINGS) - {score for row in rows for score in row.scores}
     conventions = {name: text for name, text in CONVENTIONS.items() if name not in absent}
     return Report(tuple(rows), num_rows, num_positions, conventions)
-
-
-def _row(
-    name: str,
-    posterior: Posterior,
-    target: Any,
-    site: str,
-    labels: np.ndarray,
-    keep: np.ndarray,
-    prediction: Predictive,
-    max_values: int,
-) -> Row:
-    has_classes = site in prediction.probabilities
-    densities = log_likelihood(posterior, target.data, per="token" if keep.ndim == 2 else "row")[site]
-    scores = {"nll": mean_nll(densities, mask=keep)}
-    if has_classes:
-        scores = _class_scores(prediction.probabilities[site], labels, keep) | scores
-    else:
-        scores |= _real_scores(prediction.targets[site][:, :, keep], labels[keep])
-    convergence = _convergence(densities[:, :, keep], max_values)
-    cost = posterior.attributes
-    return Row(
-        name=name,
-        engine=repr(posterior.engine),
-        num_chains=posterior.num_chains,
-        num_draws=posterior.num_draws,
-        scores={score: scores[score] for score in CONVENTIONS if score in scores},
-        convergence=convergence,
-        gradient_evaluations=int(cost["gradient_evaluations"]),
-        seconds=float(cost["seconds"]),
-        compile_seconds=float(cost["compile_seconds"]),
-        findings=(*posterior.findings, *_more_findings(posterior, convergence)),
-    )
-
-
-def _class_scores(probs: np.ndarray, labels: np.ndarray, keep: np.ndarray) -> dict[str, float]:
-    return {
-        "accuracy": accuracy(probs, labels, mask=keep),
-        "ece": expected_calibration_error(probs, labels, mask=keep),
-        "brier": brier_score(probs, labels, mask=keep),
-    }
-
-
-def _real_scores(simulated: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    scores = {"rmse": rmse(simulated, targets), "crps": crps(simulated, targets)}
-    if simulated.shape[0] * simulated.shape[1] > 1:
-        scores["coverage_90"] = interval_coverage(simulated, targets)
-    return scores
-
-
-def _convergence(densities: np.ndarray, max_values: int) -> Convergence:
-    from xarray import DataArray
-
-    named = DataArray(
-        densities, dims=("chain", "draw", "position")
-    )  # an ensemble may have more chains than draws
-    return check_convergence({"log p(target | draw)": named}, max_values=max_values)[0]
-
-
-def _more_findings(posterior: Posterior, convergence: Convergence) -> Any:
-    cut = posterior.statistics.get("reached_max_tree_depth")
-    if cut is not None and cut.any():
-        depth = posterior.engine.max_tree_depth
-        yield f"{cut.mean():.0%} of kept draws were cut off at max_tree_depth={depth}"
-    if convergence.verdict == "not converged":
-        yield f"the predictive has not converged: {convergence.reason}"
-
-
-def _site(posterior: Posterior, site: str | None) -> str:
-    names = [term.name for term in posterior.target.terms if not term.is_factor]
-    if site is None and len(names) == 1:
-        return names[0]
-    if site not in names:
-        raise ValueError(f"site: expected one of the observed sites {names}, got {site!r}")
-    return site
-
-
-def _positions(target: Any, labels: np.ndarray, mask: Any, has_classes: bool) -> np.ndarray:
-    """True at the positions that are scored: (rows,), or (rows, tokens) for a label per token."""
-    if mask is not None:
-        return np.asarray(mask)
-    keep = np.ones(labels.shape if has_classes else labels.shape[:1], bool)
-    network, likelihood = (getattr(target.model, part, None) for part in ("network", "likelihood"))
-    masked = getattr(network, "target_mask", None)
-    padding = None if masked is None else masked(target.data.inputs)
-    if padding is not None:
-        keep = np.asarray(padding)
-    ignored = getattr(likelihood, "ignore_index", None)
-    return keep if ignored is None else keep & (np.asarray(target.data.targets) != ignored)
 
 
 def _plain(value: Any) -> Any:

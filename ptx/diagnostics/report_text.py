@@ -4,7 +4,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ptx.diagnostics.report import Report, Row
+    from ptx.diagnostics.report import Report
+    from ptx.diagnostics.report_rows import Row
 
 HEADINGS = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
 HEADINGS |= {"rmse": "RMSE", "crps": "CRPS", "coverage_90": "90% cover"}
