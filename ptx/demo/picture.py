@@ -103,6 +103,8 @@ def _scores(axis: Any, row: Row, column: int) -> None:
     axis.set_xlabel("confidence", fontsize=9.5, color=INK)
     if column == 0:
         axis.set_ylabel("accuracy", fontsize=9.5, color=INK)
+    else:
+        axis.set_yticklabels([])
     lines = [("accuracy", f"{row.scores['accuracy']:.1%}"), ("NLL", f"{row.scores['nll']:.3f}")]
     lines += [("Brier", f"{row.scores['brier']:.3f}"), ("gradients", f"{row.gradient_evaluations:,}")]
     for place, (name, value) in enumerate(lines):

@@ -62,10 +62,8 @@ def draw_reliability(
     axis.plot([0, 1], [0, 1], color="#bbbbbb", linestyle="--", linewidth=1, zorder=1)
     axis.vlines(curve.confidence, curve.confidence, curve.accuracy, color=colour, alpha=0.35, linewidth=1.5)
     axis.plot(curve.confidence, curve.accuracy, color=colour, linewidth=1.5, zorder=2)
-    area = 12 + 200 * curve.count / curve.count.sum()
-    axis.scatter(
-        curve.confidence, curve.accuracy, s=area, color=colour, edgecolor="white", linewidth=0.7, zorder=3
-    )
+    points = {"s": 12 + 200 * curve.count / curve.count.sum(), "edgecolor": "white", "linewidth": 0.7}
+    axis.scatter(curve.confidence, curve.accuracy, color=colour, zorder=3, clip_on=False, **points)
     axis.text(0.06, 0.9, f"ECE {error:.3f}", transform=axis.transAxes, color=INK, fontsize=10)
     axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), aspect="equal")
     _plain_axis(axis)

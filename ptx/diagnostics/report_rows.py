@@ -26,7 +26,7 @@ CONVENTIONS = {
     "r_hat": "largest rank-normalised split R-hat of log p(target | draw) over positions looked at, not of weights",
     "ess": "smallest bulk effective sample size of the same, over all chains together",
     "gradient_evaluations": "calls of a gradient, all chains together; a minibatch counts one",
-    "seconds": "wall time of `infer`, compilation included; compile_seconds is that part of it",
+    "seconds": "wall time of `infer` in seconds, and what part of it was compiling",
 }
 
 

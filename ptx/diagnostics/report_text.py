@@ -30,7 +30,7 @@ def as_tables(report: "Report") -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))  # fits into 80 columns
     table.add_column("")
     for heading in _headings(report):
         table.add_column(heading, justify="right")
@@ -50,7 +50,13 @@ def notes(report: "Report") -> list[str]:
     of = f"{report.num_rows} rows"
     if report.num_positions != report.num_rows:
         of = f"{report.num_positions} positions in {of}"
-    names = HEADINGS | {"draws": "draws", "r_hat": "R-hat", "ess": "ESS", "gradient_evaluations": "gradients"}
+    names = HEADINGS | {
+        "draws": "draws",
+        "r_hat": "R-hat",
+        "ess": "ESS",
+        "gradient_evaluations": "grads",
+        "seconds": "s (compile)",
+    }
     meanings = [f"  {names.get(name, name)}: {text}" for name, text in report.conventions.items()]
     return [f"Scored on {of}. n/a: not available, with one chain or too few draws.", *meanings]
 
@@ -66,7 +72,7 @@ def findings(report: "Report") -> list[str]:
 
 def _headings(report: "Report") -> list[str]:
     scores = [HEADINGS[name] for name in _scores(report)]
-    return ["draws", *scores, "R-hat", "ESS", "gradients", "seconds", "compiling"]
+    return ["draws", *scores, "R-hat", "ESS", "grads", "s (compile)"]
 
 
 def _scores(report: "Report") -> list[str]:
@@ -78,7 +84,7 @@ def _cells(report: "Report", row: "Row") -> list[str]:
     scores = ["n/a" if value is None else f"{value:.3f}" for value in found]
     r_hat, ess = row.convergence.r_hat, row.convergence.ess_bulk
     checks = ["n/a" if r_hat is None else f"{r_hat:.2f}", "n/a" if ess is None else f"{ess:.0f}"]
-    cost = [f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}", f"{row.compile_seconds:.1f}"]
+    cost = [f"{row.gradient_evaluations:,}", f"{row.seconds:.1f} ({row.compile_seconds:.1f})"]
     return [f"{row.num_chains} x {row.num_draws}", *scores, *checks, *cost]
 
 
