@@ -74,8 +74,9 @@ def paired_difference(first: Any, second: Any) -> Difference:
     those of the sum over rows, ArviZ's convention.
 
     Args:
-        first, second: log p(y_n | draw s) of shape (chain, draw, rows), as `ptx.log_likelihood` gives it per row;
+        first: log p(y_n | draw s) of shape (chain, draw, rows), as `ptx.log_likelihood` gives it per row;
             chains and draws may differ.
+        second: the same.
 
     Raises:
         ValueError: numbers of rows that differ; a row that every draw of one side gives density 0; as

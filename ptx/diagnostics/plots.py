@@ -39,7 +39,8 @@ def plot_reliability(
 
     Args:
         probabilities: by name, what `expected_calibration_error` takes.
-        labels, mask: as there.
+        labels: as there.
+        mask: see labels.
 
     Raises:
         ValueError: no panel or more than 40; as `expected_calibration_error`.
@@ -77,7 +78,8 @@ def plot_entropy(probabilities: Mapping[str, Any], labels: Any, *, mask: Any = N
 
     Args:
         probabilities: by name, of shape (chain, draw, *rows, classes).
-        labels, mask: as `expected_calibration_error`.
+        labels: as `expected_calibration_error`.
+        mask: see labels.
 
     Raises:
         ValueError: no panel or more than 40; as `entropy_decomposition`.
