@@ -27,7 +27,7 @@ help:
 	@echo 'make demo       fit a vision transformer and a part-of-speech tagger by four engines (minutes)'
 	@echo 'make test       the test suite without its slow part'
 	@echo 'make test-slow  the slow statistical gates'
-	@echo 'make benchmark  speed, as ratios measured side by side (an hour alone on the machine; ARGS="--repeats 5" is shorter)'
+	@echo 'make benchmark  speed, as ratios measured side by side, alone on the machine (ARGS="--repeats 5" is shorter)'
 	@echo 'make lint       ruff, pyright, import contracts'
 	@echo 'make docs       the documentation, into site/'
 	@echo 'make pins       rewrite the constraints file of this Python with the newest packages that fit'
