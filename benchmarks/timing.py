@@ -2,19 +2,20 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 
 
-def interleaved(runs: dict[str, Callable[[], float]], repeats: int) -> dict[str, np.ndarray]:
+def interleaved(runs: dict[Any, Callable[[], float]], repeats: int) -> dict[Any, np.ndarray]:
     """Seconds per unit of work for each contender and repeat; each callable returns the units it did.
 
     The first call of each compiles and is not counted.
     """
     for run in runs.values():
         run()
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    seconds: dict[Any, list[float]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
             begun = time.perf_counter()
