@@ -96,7 +96,7 @@ def observed_site(posterior: Posterior, site: str | None) -> str:
     names = [term.name for term in posterior.target.terms if not term.is_factor]
     if site is None and len(names) == 1:
         return names[0]
-    if site not in names:
+    if site is None or site not in names:
         raise ValueError(f"site: expected one of the observed sites {names}, got {site!r}")
     return site
 

@@ -7,10 +7,12 @@ targets tells which, so nothing is guessed, and draws are always averaged as pro
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-# float32 softmax sums to 1 within 1e-6; logits, log probabilities and unnormalised weights are far from it
+# float32 softmax sums to 1 within 1e-6; logits, log probabilities and unnormalised weights are far from it. Of 16-bit
+# floats the spacing of numbers below 1 is allowed: rounding every probability moves the sum by half of it at most.
 SUM_TOLERANCE = 1e-3
 
 
@@ -25,10 +27,11 @@ def class_positions(
         mask: bool of shape (*rows,), True where a position counts; values elsewhere are not looked at.
 
     Raises:
-        ValueError: shapes that do not fit, nothing that counts, probabilities that are not finite, negative
-            or do not sum to 1 within 1e-3, one column only, labels that are no integers or out of range.
+        ValueError: shapes that do not fit, nothing that counts, probabilities that are not finite, negative or do not
+            sum to 1 within 1e-3 (bfloat16: 8e-3), one column only, labels that are no integers or out of range.
         TypeError: labels or probabilities that are no numbers, or a mask that is not bool.
     """
+    tolerance = sum_tolerance(probs)
     labels, probs = numbers("labels", labels), numbers("probs", probs)
     if labels.ndim == 0 or labels.size == 0:
         raise ValueError(
@@ -43,7 +46,7 @@ def class_positions(
             f"over draws, or (chain, draw, {rows}, classes)"
         )
     keep = positions("labels", labels.shape, mask)
-    check_probabilities(probs, keep)
+    check_probabilities(probs, keep, tolerance)
     labels = _class_indices(labels, keep, probs.shape[-1])
     with np.errstate(invalid="ignore"):  # infinities where nothing counts
         averaged = probs.mean(axis=(0, 1), dtype=np.float64)
@@ -51,7 +54,7 @@ def class_positions(
 
 
 def check_probabilities(
-    probs: Float[np.ndarray, "chain draw *rows classes"], keep: Bool[np.ndarray, " *rows"]
+    probs: Float[np.ndarray, "chain draw *rows classes"], keep: Bool[np.ndarray, " *rows"], tolerance: float
 ) -> None:
     """Refuse what is not a set of class probabilities, where `keep` is True."""
     if 0 in probs.shape:
@@ -66,7 +69,7 @@ def check_probabilities(
     with np.errstate(invalid="ignore", over="ignore"):
         sums = probs.sum(axis=-1, dtype=np.float64)
     # comparisons are False for NaN, so NaN counts as wrong
-    wrong = ~((np.abs(sums - 1) <= SUM_TOLERANCE) & (probs >= 0).all(axis=-1)) & keep
+    wrong = ~((np.abs(sums - 1) <= tolerance) & (probs >= 0).all(axis=-1)) & keep
     if wrong.any():
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
         where = index if probs.shape[:2] != (1, 1) else index[2:]
@@ -75,6 +78,12 @@ def check_probabilities(
             f"{sums[index]:.6g}; expected finite probabilities from 0 that sum to 1 over the last axis, not logits or "
             "log probabilities"
         )
+
+
+def sum_tolerance(probs: Any) -> float:
+    """How far from 1 the sum of probabilities given in this dtype may be."""
+    dtype = np.asarray(probs).dtype
+    return max(SUM_TOLERANCE, float(jnp.finfo(dtype).eps)) if dtype.name == "bfloat16" else SUM_TOLERANCE
 
 
 def positions(name: str, shape: tuple[int, ...], mask: Any) -> Bool[np.ndarray, "..."]:

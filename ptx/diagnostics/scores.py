@@ -6,6 +6,7 @@ they weigh long rows more than short ones. Repeating the data leaves every score
 """
 
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,7 @@ def interval_coverage(predictions: Any, targets: Any, *, prob: float = 0.9) -> f
             infinity.
     """
     draws, targets = draws_and_targets(predictions, targets)
-    if not 0 < prob < 1:
+    if not isinstance(prob, Real) or not 0 < prob < 1:
         raise ValueError(f"prob: expected a probability between 0 and 1, such as 0.9; got {prob!r}")
     if len(draws) < 2:
         raise ValueError(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ptx.diagnostics.score_inputs import check_probabilities, numbers
+from ptx.diagnostics.score_inputs import check_probabilities, numbers, sum_tolerance
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +48,13 @@ def entropy_decomposition(probs: Any) -> EntropyDecomposition:
     """
     from scipy.special import entr
 
+    tolerance = sum_tolerance(probs)
     probs = numbers("probs", probs)
     if probs.ndim < 4:
         raise ValueError(
             f"probs: got shape {probs.shape}; expected (chain, draw, rows, classes), the probabilities of each draw"
         )
-    check_probabilities(probs, np.ones(probs.shape[2:-1], bool))
+    check_probabilities(probs, np.ones(probs.shape[2:-1], bool), tolerance)
     predictive = entr(probs.mean(axis=(0, 1), dtype=np.float64)).sum(axis=-1)
     expected = entr(probs).sum(axis=-1, dtype=np.float64).mean(axis=(0, 1))
     return EntropyDecomposition(predictive, expected, np.maximum(predictive - expected, 0))

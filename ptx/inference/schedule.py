@@ -1,6 +1,7 @@
 """Step sizes that change with the step: frozen dataclasses of plain values, so that an engine's repr round-trips."""
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ class Cosine:
 
     def __post_init__(self) -> None:
         _check(self, "value", "num_steps")
+        _plain(self, "final_fraction")
         if not _is_number(self.final_fraction) or not 0 <= self.final_fraction <= 1:
             raise ValueError(f"Cosine: final_fraction must be in [0, 1], got {self.final_fraction!r}")
 
@@ -80,7 +82,7 @@ def extremes(value: float | Schedule, num_steps: int) -> tuple[float, float]:
 
 def require(engine: Any, name: str) -> None:
     """Refuse a field that is neither a positive finite number nor a schedule."""
-    value = getattr(engine, name)
+    value = _plain(engine, name)
     if isinstance(value, Schedule):
         return
     if not _is_number(value):
@@ -95,11 +97,20 @@ def _check(schedule: Any, *names: str) -> None:
     """Refuse fields that are no positive finite numbers, and a number of steps that is no integer."""
     kind = type(schedule).__name__
     for name in names:
-        value = getattr(schedule, name)
+        value = _plain(schedule, name)
         if not _is_number(value) or not math.isfinite(value) or value <= 0:
             raise ValueError(f"{kind}: {name} must be positive and finite, got {value!r}")
         if name == "num_steps" and not isinstance(value, int):
             raise TypeError(f"{kind}: num_steps must be an integer, got {value!r}")
+
+
+def _plain(record: Any, name: str) -> Any:
+    """The field, after a NumPy number in it became Python's, so that the record's repr can be evaluated."""
+    value = getattr(record, name)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
+        object.__setattr__(record, name, value)
+    return value
 
 
 def _is_number(value: Any) -> bool:

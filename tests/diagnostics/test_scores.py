@@ -104,6 +104,20 @@ def test_one_row_and_one_class_only():
     np.testing.assert_allclose(brier_score(PROBS, [0, 0, 0, 0]), (0.14 + 1.26 + 0.875 + 0.38) / 4)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_to_bfloat16_is_no_fault_of_probabilities(seed):
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.ones(10), size=200)
+    labels = rng.integers(0, 10, size=200)
+    narrow = jnp.asarray(probs, jnp.bfloat16)
+    assert np.abs(np.asarray(narrow, np.float64).sum(-1) - 1).max() > 1e-3
+    assert log_loss(narrow, labels) == pytest.approx(log_loss(probs, labels), abs=4e-3)
+    with pytest.raises(ValueError, match="which sums to"):
+        log_loss(np.asarray(narrow, np.float32), labels)
+    with pytest.raises(ValueError, match="which sums to"):
+        log_loss(narrow * 1.05, labels)
+
+
 def test_jax_arrays_float32_and_bfloat16():
     value = log_loss(PROBS, LABELS)
     np.testing.assert_allclose(log_loss(jnp.asarray(PROBS), jnp.asarray(LABELS)), value, rtol=1e-6)
