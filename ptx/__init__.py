@@ -7,9 +7,10 @@ chosen for it, and ArviZ diagnoses every posterior.
 from ptx import diagnostics, inference, models
 from ptx.data import Data
 from ptx.diagnostics import to_datatree
-from ptx.infer import infer
+from ptx.infer import infer, resume
 from ptx.posterior import Posterior
 from ptx.predictive import Predictive, log_likelihood, predict
+from ptx.store.opened import open_run
 from ptx.target import Target, lower
 from ptx.version import __version__
 
@@ -25,6 +26,8 @@ __all__ = [
     "log_likelihood",
     "lower",
     "models",
+    "open_run",
     "predict",
+    "resume",
     "to_datatree",
 ]

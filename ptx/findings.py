@@ -1,12 +1,14 @@
 """From raw draws to a Posterior: statistics at kept steps, cost, and what a reader must know."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ptx.inference.engine import Engine
+from ptx.kept import Arrays
 from ptx.posterior import Posterior
 from ptx.target import Target
 from ptx.version import versions
@@ -15,60 +17,69 @@ from ptx.version import versions
 def finish(
     target: Target,
     engine: Engine,
-    positions: dict,
-    history: dict,
+    arrays: Arrays,
     attributes: dict[str, Any],
     findings: tuple[str, ...],
 ) -> Posterior:
     """The Posterior of a run; every finding, the engine's own included, is also a RuntimeWarning."""
-    num_done = attributes["num_steps"]
-    gradients = engine.gradients_per_step * engine.num_chains * num_done
+    draws, statistics, history, parameters = arrays
+    gradients = engine.gradients_per_step * engine.num_chains * attributes["num_steps"]
     attributes = {
         "engine": repr(engine),
-        "gradient_evaluations": int(history["n_steps"].sum()) if "n_steps" in history else gradients,
-        "interrupted": num_done < engine.num_steps,
+        "gradient_evaluations": _total(history["n_steps"]) if "n_steps" in history else gradients,
         "num_rows": target.num_rows,
         "x64": jnp.result_type(float) == jnp.float64,
         **attributes,
         **versions(),
     }
-    statistics = {}
-    if engine.is_sampler and num_done:
-        kept = np.broadcast_to(engine.keeps(np.arange(num_done)), num_done)
-        statistics = {name: values[:, kept] for name, values in history.items()}
-    findings = (*findings, *_findings(engine, positions, history, statistics, attributes))
+    findings = (*findings, *_findings(engine, draws, history, statistics, attributes))
     for finding in findings:
-        warnings.warn(finding, RuntimeWarning, stacklevel=3)
-    return Posterior(target, engine, positions, statistics, history, attributes, findings)
+        warnings.warn(finding, RuntimeWarning, stacklevel=4)
+    return Posterior(target, engine, draws, statistics, history, attributes, findings, parameters)
+
+
+def blocks(values: Any, size: int = 1000) -> Iterator[np.ndarray]:
+    """Parts along the axis of draws or steps, so that an array on disk is never in memory as a whole."""
+    for first in range(0, values.shape[1], size):
+        yield values[:, first : first + size]
+
+
+def _total(values: Any) -> int:
+    return sum(int(block.sum()) for block in blocks(values))
 
 
 def _findings(engine: Engine, positions: dict, history: dict, statistics: dict, attributes: dict) -> Any:
     name = type(engine).__name__
-    if attributes["interrupted"]:
+    if attributes["stopped"]:
+        yield attributes["stopped"]
+    elif attributes["interrupted"]:
         done = attributes["num_steps"]
         yield f"{name}: interrupted after {done} of {engine.num_steps} steps; every chain is equally long"
-    if "nonfinite" in history and history["nonfinite"].any():
-        count, size = int(history["nonfinite"].sum()), history["nonfinite"].size
+    if "nonfinite" in history and (count := _total(history["nonfinite"])):
+        size = history["nonfinite"].size
         yield f"{name}: {count} of {size} steps had a non-finite gradient and were skipped; take smaller steps"
-    if "diverging" in statistics and statistics["diverging"].any():
-        count, size = int(statistics["diverging"].sum()), statistics["diverging"].size
+    if "diverging" in statistics and (count := _total(statistics["diverging"])):
+        size = statistics["diverging"].size
         yield f"{name}: {count} of {size} kept draws ended a divergent trajectory; raise target_acceptance_rate"
-    if "damped" in history and history["damped"].any():
-        count = int(history["damped"].max())
+    if "damped" in history and (count := max(int(block.max()) for block in blocks(history["damped"]))):
         yield f"{name}: no maximum, or a flat one, along {count} directions: damping alone sets their spread"
     yield from _broken_draws(name, positions)
 
 
-def _broken_draws(name: str, positions: dict) -> Any:
-    for site, values in positions.items():
-        if not np.isfinite(values).all():
+def _broken_draws(name: str, draws: dict) -> Any:
+    moved = np.zeros(next((values.shape[0] for values in draws.values()), 0), bool)
+    for site, values in draws.items():
+        first, finite = None, True
+        for block in blocks(values):
+            flat = block.reshape(*block.shape[:2], -1)
+            first = flat[:, :1] if first is None else first
+            moved |= (flat != first).any(axis=(1, 2))
+            finite &= bool(np.isfinite(flat).all())
+        if not finite:
             yield f"{name}: site '{site}' has non-finite draws; do not use them"
-    if positions:
-        first = next(iter(positions.values()))
-        for chain in range(first.shape[0]):
-            stuck = first.shape[1] > 1 and all((v[chain] == v[chain, :1]).all() for v in positions.values())
-            if stuck:
-                yield f"{name}: chain {chain} never moved: all of its {first.shape[1]} draws are equal"
+    num_draws = next((values.shape[1] for values in draws.values()), 0)
+    for chain in np.flatnonzero(~moved) if num_draws > 1 else ():
+        yield f"{name}: chain {chain} never moved: all of its {num_draws} draws are equal"
 
 
 def empty(target: Target, engine: Engine, chain_layout: str) -> Posterior:

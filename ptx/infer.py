@@ -1,22 +1,24 @@
-"""The verb: `infer` runs any engine on any model; it alone owns the loop, chains, chunks, devices and progress."""
+"""The verbs: `infer` runs any engine on any model; `resume` goes on with a run that was stored."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ptx import chunk, layout
+from ptx import layout
+from ptx.drive import Run, lane_shapes, lane_starts, prepare, run_draws, run_steps
 from ptx.findings import empty, finish
 from ptx.inference.engine import Engine
-from ptx.memory import require_memory
+from ptx.kept import Kept, Memory
 from ptx.posterior import Posterior
-from ptx.progress import Show, display, interrupts
-from ptx.start import as_key, starts
+from ptx.progress import display, interrupts
+from ptx.start import as_key, given
+from ptx.store import begin, data_file, files, fingerprint, manifest, read
 from ptx.target import Target, lower
-
-CHUNK_SECONDS = 2.0
 
 
 def infer(
@@ -26,6 +28,7 @@ def infer(
     engine: Engine,
     *,
     init: Any = None,
+    store: str | Path | None = None,
     progress: bool = True,
     chain_layout: str = "auto",
     chunk_size: int | None = None,
@@ -39,20 +42,27 @@ def infer(
         engine: settings of an algorithm, from `ptx.inference`.
         init: where chains start: a position (site -> unconstrained values, with or without a leading chain axis) or
             a `Posterior`, whose chains' last draws are used. Default: `Target.initial_position`.
+        store: a directory for the run. Draws leave memory for it as they come, and the whole state is saved every
+            few seconds, so that nothing is lost: see `ptx.store` for the files. Where it holds an unfinished run of
+            the same model, data, key and settings, that run goes on; a finished one is extended by a sampler with
+            more `num_draws` (cyclical ones: by whole cycles), and returned as it is by an equal engine.
         progress: show a progress bar on a terminal.
         chain_layout: `auto` (one thread a chain), `threads`, `loop`, `devices` (chains dealt over all devices), or
             `vectorised` (one program for all chains; equal in distribution, last bits differ).
         chunk_size: steps between two looks at the clock and at Ctrl-C; default about two seconds' worth. It changes
             no draw.
 
-    A draw depends on (seed, chain, step, settings) alone: chunk size, interruption and layout (but `vectorised`)
-    change nothing, bit for bit, on one machine and set of versions. Kept draws leave the device chunk by chunk.
-    Ctrl-C ends the run after the present chunk and returns the draws so far, with a finding; a second one raises.
+    A draw depends on (seed, chain, step, settings) alone: chunk size, interruption, resumption and layout (but
+    `vectorised`) change nothing, bit for bit, on one machine and set of versions. Kept draws leave the device chunk by
+    chunk. Ctrl-C or SIGTERM ends the run after the present chunk, saves it and returns the draws so far, with a
+    finding; a second one stops at once.
 
     Raises:
-        TypeError, ValueError: bad data, model, engine, key or start; before anything is compiled where possible.
+        TypeError, ValueError: bad data, model, engine, key or start, before anything is compiled where possible; a
+            stored run of something else, or damaged.
         FloatingPointError: no start with a finite log density was found; the message names the sites.
         MemoryError: the run cannot fit; with the figures.
+        OSError: the store cannot be written, or has no room; with path and bytes. BlockingIOError: it is in use.
     """
     rng_key = as_key(rng_key)
     chain_layout = layout.resolve(chain_layout)
@@ -62,139 +72,142 @@ def infer(
         raise TypeError(f"engine: expected an engine such as ptx.inference.NUTS(), got {engine!r}")
     target = lower(model, data)
     findings = engine.check(target)
-    begun = time.perf_counter()
     if not target.sites:
         return empty(target, engine, chain_layout)
-    with display(engine, progress) as show, interrupts() as stop:
+    init = None if init is None else given(target, init, engine.num_chains)
+    job = _Job(rng_key, target, engine, chain_layout, init, fingerprint.of_start(init))
+    if store is None:
+        return _infer(job, None, findings, progress, chunk_size)
+    with files.locked(Path(store)):
+        return _infer(job, Path(store), findings, progress, chunk_size)
+
+
+def resume(
+    path: str | Path, model: Any, data: Any = None, *, progress: bool = True, chunk_size: int | None = None
+) -> Posterior:
+    """Go on with a stored run to its end, as if it had never stopped; a finished one is returned as it is.
+
+    Args:
+        path: the directory given to `infer` as `store`.
+        model: the model of the run; code is not stored.
+        data: the data of the run; by default those that the run stored.
+        progress, chunk_size: as in `infer`. Engine, key and chain layout are the run's own.
+
+    Raises:
+        FileNotFoundError: no run there. Otherwise as `infer`: every difference is named.
+    """
+    directory = Path(path)
+    read.require_run(directory)
+    with files.locked(directory):
+        content = read.load(directory, with_state=False).content
+        engine = manifest.engine_of(content)
+        rng_key = begin.recorded_key(content)
+        target = lower(model, data_file.read(directory, content["data"]) if data is None else data)
+        chain_layout = "vectorised" if content["settings"].get("chains") == "vectorised" else "threads"
+        findings = engine.check(target)
+        job = _Job(rng_key, target, engine, chain_layout, None, content["settings"].get("init (digest)"))
+        return _infer(job, directory, findings, progress, chunk_size)
+
+
+def _infer(
+    job: "_Job", directory: Path | None, findings: tuple[str, ...], progress: bool, chunk_size: int | None
+) -> Posterior:
+    """Start or load the run, drive it to its end, and say what came out."""
+    clock, engine = _Clock(), job.engine
+    with display(engine, progress, job.target) as show, interrupts() as stop:
         show("compiling", 0, {})
-        run = _prepare(rng_key, target, engine, init, chain_layout)
-        compile_seconds = time.perf_counter() - begun
-        positions, history, num_done = _run_steps(run, chunk_size, show, stop)
-        if not engine.is_sampler:
-            show("drawing", engine.num_steps, {})
-            positions = _run_draws(run)
-    seconds = time.perf_counter() - begun
-    attributes = {"seconds": seconds, "compile_seconds": compile_seconds, "chain_layout": chain_layout}
-    attributes |= {"seed": [int(word) for word in np.ravel(jax.random.key_data(rng_key))]}
-    attributes |= {"num_steps": num_done, "device": run.lanes[0].device.device_kind}
-    return finish(target, engine, positions, history, attributes, findings)
+        kept, states, notes = _begin(job, directory)
+        clock.add(getattr(kept, "content", {}))
+        is_new, reason = not _is_done(kept, engine), None
+        drawn: Kept = kept
+        if is_new:
+            in_memory = directory is None
+            run = prepare(job.rng_key, job.target, engine, states, job.chain_layout, in_memory)
+            clock.compiled()
+            with _saving(kept, run, clock) as save:
+                reason = run_steps(run, kept, chunk_size, show, stop, save)
+                if not engine.is_sampler:
+                    show("drawing", kept.num_steps, {})
+                    # Draws of an unfinished approximation serve now, and are not those of the finished one.
+                    drawn = kept if kept.num_steps == engine.num_steps else Memory(engine)
+                    run_draws(run, drawn, stop, save if drawn is kept else None)
+                save(_state(kept, engine, reason))
+    arrays = kept.arrays()
+    if drawn is not kept:
+        arrays = arrays._replace(draws=drawn.arrays().draws, parameters=None)
+    attributes = clock.seconds() | {
+        "chain_layout": job.chain_layout,
+        "seed": [int(word) for word in np.ravel(jax.random.key_data(job.rng_key))],
+        "num_steps": kept.num_steps,
+        "interrupted": not _is_done(kept, engine),
+        "stopped": reason,
+        "device": layout.lanes(job.chain_layout, engine.num_chains)[0].device.device_kind,
+    }
+    posterior = finish(job.target, engine, arrays, attributes, (*findings, *notes))
+    if is_new or not getattr(kept, "is_concluded", True):
+        kept.conclude(posterior.attributes, posterior.findings)
+    return posterior
 
 
-class _Run(NamedTuple):
+class _Job(NamedTuple):
+    """What is to be run; `start` is the digest of given starting positions."""
+
+    rng_key: jax.Array
     target: Target
     engine: Engine
-    lanes: list[layout.Lane]
-    num_workers: int
-    targets: list[Target]  # one a lane, on its device
-    step_keys: list[Any]
-    draw_keys: list[Any]
-    states: list[Any]  # one a lane, replaced chunk by chunk
-    program: list[Any]
+    chain_layout: str
+    init: Any
+    start: str | None
 
 
-def _prepare(rng_key: Any, target: Target, engine: Engine, init: Any, chain_layout: str) -> _Run:
-    """Start every chain, compile its chunk and check that the run fits in memory."""
-    lanes = layout.lanes(chain_layout, engine.num_chains)
-    num_workers = layout.workers(chain_layout, len(lanes))
-    begun = starts(rng_key, target, engine, init)
-    states = [layout.stack(lane, [begun[chain] for chain in lane.chains]) for lane in lanes]
-
-    def keys(stream: int) -> list[Any]:
-        return [
-            layout.stack(lane, [chunk.chain_key(rng_key, c, stream) for c in lane.chains]) for lane in lanes
-        ]
-
-    targets = [jax.device_put(target, lane.device) for lane in lanes]
-    step_keys, draw_keys = keys(chunk.CHAIN_STEPS), keys(chunk.CHAIN_DRAWS)
-    static = (engine, chunk.capacity(engine, target))
-    program = [
-        layout.lane_program(
-            lane, chunk.steps, static, targets[i], step_keys[i], states[i], np.int32(0), np.int32(1)
-        )
-        for i, lane in enumerate(lanes)
-    ]
-    kept_bytes = _kept_bytes(engine, target)
-    require_memory(program, num_workers, kept_bytes, lanes[0].device)
-    return _Run(target, engine, lanes, num_workers, targets, step_keys, draw_keys, states, program)
+def _begin(job: _Job, directory: Path | None) -> tuple[Kept, list[Any], tuple[str, ...]]:
+    """Where draws go, and the state of each lane: fresh, or as a stored run left them."""
+    rng_key, target, engine, chain_layout, init, start = job
+    if directory is None:
+        return Memory(engine), lane_starts(rng_key, target, engine, init, chain_layout), ()
+    description = begin.describe(target, engine, rng_key, chain_layout, start)
+    if read.exists(directory):
+        likes = lane_shapes(rng_key, target, engine, chain_layout)
+        return begin.go_on(directory, target, engine, description, likes)
+    states = lane_starts(rng_key, target, engine, init, chain_layout)
+    return begin.new(directory, target, engine, description, states), states, ()
 
 
-def _kept_bytes(engine: Engine, target: Target) -> int:
-    size = sum(int(np.prod(site.unconstrained_shape)) for site in target.sites)
-    itemsize = jnp.result_type(float).itemsize
-    return engine.num_chains * (engine.num_draws * size * itemsize + engine.num_steps * 8 * itemsize)
+def _state(kept: Kept, engine: Engine, reason: str | None) -> str:
+    if _is_done(kept, engine):
+        return "finished"
+    return "stopped" if reason else "interrupted"
 
 
-def _run_steps(run: _Run, chunk_size: int | None, show: Show, stop: Any) -> tuple[dict, dict, int]:
-    """Advance all chains chunk by chunk; kept positions (chain, draw), history (chain, step), steps done."""
-    engine, first, kept = run.engine, 0, 0
-    positions: dict[str, np.ndarray] = {}
-    history: dict[str, np.ndarray] = {}
-    count = chunk_size or 10
-    while first < engine.num_steps and (first == 0 or not stop.is_set()):
-        count = _count(engine, run.target, first, count)
-        begun = time.perf_counter()
-        new_positions, new_history = _run_chunk(run, first, count)
-        positions = _append(positions, new_positions, kept, engine.num_draws)
-        history = _append(history, new_history, first, engine.num_steps)
-        first += count
-        kept += next((values.shape[1] for values in new_positions.values()), 0)
-        show("sampling" if engine.is_sampler else "fitting", first, new_history)
-        if chunk_size is None:
-            elapsed = max(time.perf_counter() - begun, 1e-6)
-            count = int(np.clip(count * CHUNK_SECONDS / elapsed, 1, 8 * count))
-        else:
-            count = chunk_size
-    trim = lambda arrays, size: {name: values[:, :size] for name, values in arrays.items()}  # noqa: E731
-    return trim(positions, kept), trim(history, first), first
+def _is_done(kept: Kept, engine: Engine) -> bool:
+    return kept.num_steps >= engine.num_steps and kept.num_draws >= engine.num_draws
 
 
-def _append(arrays: dict, new: dict, start: int, size: int) -> dict[str, np.ndarray]:
-    """`new` written at `start` along axis 1 of host arrays of length `size`, which are made at first use."""
-    for name, values in new.items():
-        if name not in arrays:
-            arrays[name] = np.empty((values.shape[0], size, *values.shape[2:]), values.dtype)
-        arrays[name][:, start : start + values.shape[1]] = values
-    return arrays
+class _Clock:
+    """Seconds of this run, and of those before it that it goes on from."""
+
+    def __init__(self) -> None:
+        self.begun = time.perf_counter()
+        self.before = {"seconds": 0.0, "compile_seconds": 0.0}
+        self.compile_seconds = 0.0
+
+    def add(self, before: dict[str, Any]) -> None:
+        self.before = {name: float(before.get(name, 0.0)) for name in self.before}
+
+    def compiled(self) -> None:
+        self.compile_seconds = time.perf_counter() - self.begun
+
+    def seconds(self) -> dict[str, float]:
+        now = {"seconds": time.perf_counter() - self.begun, "compile_seconds": self.compile_seconds}
+        return {name: self.before[name] + now[name] for name in now}
 
 
-def _count(engine: Engine, target: Target, first: int, wanted: int) -> int:
-    """Steps of the next chunk: no more than its buffers hold."""
-    max_kept, max_steps = chunk.capacity(engine, target)
-    count = min(wanted, max_steps, engine.num_steps - first)
-    kept = np.cumsum(np.broadcast_to(engine.keeps(np.arange(first, first + count)), count))
-    return int(np.searchsorted(kept, max_kept, side="right")) if kept[-1] > max_kept else count
-
-
-def _run_chunk(run: _Run, first: int, count: int) -> tuple[dict, dict]:
-    def advance(i: int) -> tuple[dict, dict]:
-        lane = run.lanes[i]
-        out = run.program[i](
-            run.targets[i], run.step_keys[i], run.states[i], np.int32(first), np.int32(count)
-        )
-        run.states[i] = out.state
-        kept = int(np.max(out.kept))
-        positions = jax.tree.map(lambda rows: rows[:, :kept], layout.to_host(lane, out.positions))
-        return positions, jax.tree.map(lambda rows: rows[:, :count], layout.to_host(lane, out.history))
-
-    return _join_lanes(layout.map_lanes(advance, len(run.lanes), run.num_workers))
-
-
-def _join_lanes(parts: list[Any]) -> Any:
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=0), *parts)
-
-
-def _run_draws(run: _Run) -> dict[str, np.ndarray]:
-    """`num_draws` draws of each chain's approximation, a buffer at a time."""
-    max_kept, _ = chunk.capacity(run.engine, run.target)
-    positions: dict[str, np.ndarray] = {}
-    for first in range(0, run.engine.num_draws, max_kept):
-        count = min(max_kept, run.engine.num_draws - first)
-
-        def draw(i: int, first: int = first, count: int = count) -> dict[str, np.ndarray]:
-            args = (run.targets[i], run.draw_keys[i], run.states[i], np.int32(first), np.int32(count))
-            program = layout.lane_program(run.lanes[i], chunk.draws, (run.engine, max_kept), *args)
-            return jax.tree.map(lambda rows: rows[:, :count], layout.to_host(run.lanes[i], program(*args)))
-
-        drawn = _join_lanes(layout.map_lanes(draw, len(run.lanes), run.num_workers))
-        positions = _append(positions, drawn, first, run.engine.num_draws)
-    return positions
+@contextmanager
+def _saving(kept: Kept, run: Run, clock: _Clock) -> Iterator[Any]:
+    """`save(state)`; an error on the way is noted in the run's event log, where that can be written."""
+    try:
+        yield lambda state: kept.save(run.states, state, clock.seconds())
+    except BaseException as error:
+        with suppress(OSError):  # a full disk: the error itself says so
+            kept.event("error", error=f"{type(error).__name__}: {error}"[:1000])
+        raise

@@ -1,5 +1,6 @@
 """Posterior: draws with axes (chain, draw), sample statistics, cost."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,13 +10,15 @@ import numpy as np
 from ptx.compiled import compiled
 from ptx.target import Position, Target
 
+_REAL = re.compile(r"(IndependentConstraint\()*Real\(\)(, [0-9]+\))*")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
     """What an engine returns.
 
     Attributes:
-        target: the model lowered on its data.
+        target: the model lowered on its data; None for a stored run opened without its model.
         engine: the engine that ran.
         draws: site -> unconstrained values of shape (num_chains, num_draws, *site shape), on the host.
         statistics: name -> (num_chains, num_draws), the step's `info` at each kept draw (samplers).
@@ -23,15 +26,20 @@ class Posterior:
         attributes: engine, versions, seed, seconds, compile_seconds, gradient_evaluations (calls of a gradient,
             summed over chains; a minibatch counts one), chain_layout, interrupted.
         findings: what a reader must know before using the draws, in words; empty when nothing was found.
+        parameters: values on their supports, where a stored run has them; `constrained()` returns them.
+
+    Of a stored run, arrays stay on disk: each is a `ptx.store.arrays.Stored`, which has `shape` and `dtype`, is indexed
+    along chains and draws like an array, and becomes one by `numpy.asarray`.
     """
 
-    target: Target
+    target: Any
     engine: Any
-    draws: dict[str, np.ndarray]
-    statistics: dict[str, np.ndarray]
-    history: dict[str, np.ndarray]
+    draws: dict[str, Any]
+    statistics: dict[str, Any]
+    history: dict[str, Any]
     attributes: dict[str, Any]
     findings: tuple[str, ...] = ()
+    parameters: dict[str, Any] | None = None
 
     @property
     def num_chains(self) -> int:
@@ -44,14 +52,18 @@ class Posterior:
         return next((values.shape[1] for values in self.draws.values()), self.engine.num_draws)
 
     def __repr__(self) -> str:
-        sites = ", ".join(f"{site.name} {site.shape}" for site in self.target.sites)
+        known = {} if self.target is None else {site.name: site.shape for site in self.target.sites}
+        shapes = known or {name: values.shape[2:] for name, values in (self.parameters or {}).items()}
+        sites = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         found = "".join(f"\n  {finding}" for finding in self.findings)
         size = f"{self.num_chains} chains x {self.num_draws} draws" if self.draws else "no draws"
         return f"Posterior of {self.engine!r}\n  {size} of {sites or 'no site'}{found}"
 
-    def constrained(self) -> dict[str, np.ndarray]:
+    def constrained(self) -> dict[str, Any]:
         """Parameters on their supports: site -> (num_chains, num_draws, *site shape)."""
-        if all(site.support.endswith("Real()") for site in self.target.sites):
+        if self.parameters is not None:
+            return dict(self.parameters)
+        if all(is_identity(site.support) for site in self.target.sites):
             return dict(self.draws)
         if self.num_draws == 0:
             lead = (self.num_chains, 0)
@@ -62,8 +74,15 @@ class Posterior:
         return {name: array.reshape(*lead, *array.shape[1:]) for name, array in values.items()}
 
     def replace(self, **changes: Any) -> "Posterior":
-        """A copy with other fields."""
+        """A copy with other fields; other draws have no parameters yet."""
+        if "draws" in changes:
+            changes = {"parameters": None, **changes}
         return replace(self, **changes)
+
+
+def is_identity(support: str) -> bool:
+    """Whether values on this support are the unconstrained ones: reals, however many of them are one event."""
+    return bool(_REAL.fullmatch(support))
 
 
 def _constrain_all(target: Target, flat: dict[str, np.ndarray], chunk: int = 256) -> dict[str, np.ndarray]:

@@ -21,16 +21,30 @@ def flat_draws(posterior: Posterior) -> dict[str, Any]:
     check_draws(posterior)
     chains, draws = posterior.num_chains, posterior.num_draws
     chain, draw = np.divmod(np.arange(chains * draws), draws)
-    position = {
-        name: values.reshape(chains * draws, *values.shape[2:]) for name, values in posterior.draws.items()
-    }
+    position = {name: Flat(values) for name, values in posterior.draws.items()}
     return {"chain": chain, "draw": draw, "position": position}
+
+
+class Flat:
+    """An array of axes (chain, draw, ...) seen as (chain * draw, ...); an array on disk is read where it is indexed."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+        self.shape = (values.shape[0] * values.shape[1], *values.shape[2:])
+        self.dtype = values.dtype
+
+    def __getitem__(self, entries: Any) -> np.ndarray:
+        return self.values[np.divmod(np.arange(self.shape[0])[entries], self.values.shape[1])]
 
 
 def check_draws(posterior: Posterior) -> None:
     """Raise unless the posterior holds (chain, draw, *unconstrained shape) for every site of its target."""
     if not isinstance(posterior, Posterior):
         raise TypeError(f"posterior: expected what ptx.infer returns, got {type(posterior).__name__}")
+    if posterior.target is None:
+        raise ValueError(
+            "posterior: a stored run that was opened without its model; use ptx.open_run(path, model) to predict"
+        )
     names = {site.name for site in posterior.target.sites}
     if set(posterior.draws) != names or posterior.num_draws == 0:
         raise ValueError(

@@ -160,7 +160,8 @@ def log_likelihood(
     limits.check()
     if per not in ("row", "token"):
         raise ValueError(f"per: expected 'row' or 'token', got {per!r}")
-    target, draws = checked_data(posterior.target, data), flat_draws(posterior)
+    draws = flat_draws(posterior)
+    target = checked_data(posterior.target, data)
     require_term_a_row(target)
     terms = tuple((term.name, term.row_axis) for term in target.terms if term.row_axis is not None)
     rows = tuple((site.name, site.row_axis) for site in target.sites if site.row_axis is not None)

@@ -20,6 +20,8 @@ def as_key(rng_key: Any) -> jax.Array:
     Raises:
         TypeError, ValueError: anything else; a seed outside the range would be cut silently.
     """
+    if isinstance(rng_key, np.ndarray) and rng_key.shape == () and rng_key.dtype.kind in "iu":
+        rng_key = int(rng_key)
     if isinstance(rng_key, bool) or not isinstance(rng_key, (int, np.integer, np.ndarray, jax.Array)):
         raise TypeError(f"rng_key: expected a JAX key or an integer seed, got {rng_key!r}")
     if isinstance(rng_key, (int, np.integer)):
@@ -46,16 +48,17 @@ def as_key(rng_key: Any) -> jax.Array:
     return jax.random.wrap_key_data(array)
 
 
-def starts(rng_key: jax.Array, target: Target, engine: Any, init: Any) -> list[Any]:
-    """The state of each chain before its first step.
+def starts(rng_key: jax.Array, target: Target, engine: Any, init: Position | None) -> list[Any]:
+    """The state of each chain before its first step; `init` is what `given` returns, or None.
 
     Raises:
         FloatingPointError: no finite start in 100 attempts, or the given one is not finite; the sites are named.
-        ValueError: `init` does not fit the model's sites.
     """
     keys = [chunk.chain_key(rng_key, chain, chunk.CHAIN_START) for chain in range(engine.num_chains)]
     if init is not None:
-        positions = given_positions(target, init, engine.num_chains)
+        positions = [
+            {name: values[chain] for name, values in init.items()} for chain in range(engine.num_chains)
+        ]
         return [_start_at(target, engine, *pair) for pair in zip(keys, positions, strict=True)]
     return [_start(target, engine, key) for key in keys]
 
@@ -104,13 +107,18 @@ def _halves(target: Target, position: Position) -> Any:
     return target.halves(position)
 
 
-def given_positions(target: Target, init: Any, num_chains: int) -> list[Position]:
-    """One start a chain, from a position, a position with a chain axis, or a Posterior's last draws."""
+def given(target: Target, init: Any, num_chains: int) -> Position:
+    """Starts with a leading chain axis, from a position, one with a chain axis, or a Posterior's last draws.
+
+    Raises:
+        TypeError, ValueError, FloatingPointError: `init` does not fit the model's sites, or is not finite.
+    """
     if isinstance(init, Posterior):
         if init.num_draws == 0:
             raise ValueError(
                 "init: the posterior holds no draw (interrupted in warm-up?), so no chain has a last one"
             )
+        _require_same_supports(target, init.target)
         last = {name: values[:, -1] for name, values in init.draws.items()}
         init = {name: values[np.arange(num_chains) % len(values)] for name, values in last.items()}
     if not isinstance(init, dict):
@@ -123,14 +131,26 @@ def given_positions(target: Target, init: Any, num_chains: int) -> list[Position
             f"init: sites missing: {sorted(names - set(init)) or 'none'}; "
             f"unknown: {sorted(set(init) - names) or 'none'}"
         )
-    spread = {
+    return {
         site.name: _spread(site.name, init[site.name], site.unconstrained_shape, num_chains)
         for site in target.sites
     }
-    return [{name: values[chain] for name, values in spread.items()} for chain in range(num_chains)]
+
+
+def _require_same_supports(target: Target, other: Target) -> None:
+    """Refuse a posterior whose unconstrained values mean something else here: a site on another support."""
+    supports = {site.name: site.support for site in other.sites}
+    for site in target.sites:
+        if supports.get(site.name, site.support) != site.support:
+            raise ValueError(
+                f"init: site '{site.name}' has support {site.support} here and {supports[site.name]} in the "
+                "posterior's model, so its unconstrained draws mean other values; pass a dict of unconstrained values"
+            )
 
 
 def _spread(name: str, value: Any, shape: tuple[int, ...], num_chains: int) -> jax.Array:
+    if np.asarray(value).dtype.kind not in "biuf" and np.asarray(value).dtype.name != "bfloat16":
+        raise TypeError(f"init: site '{name}' expected numbers of shape {shape}, got {value!r}")
     array = jnp.asarray(value, jnp.result_type(float))
     if not bool(jnp.isfinite(array).all()):
         raise FloatingPointError(f"init: site '{name}' has non-finite values")

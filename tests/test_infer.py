@@ -94,6 +94,7 @@ def test_init_takes_a_posterior():
     ("init", "error", "match"),
     [
         ({"v": np.zeros(3)}, ValueError, "missing: .'w'.*unknown: .'v'"),
+        ({"w": "a"}, TypeError, "site 'w' expected numbers of shape"),
         ({"w": np.zeros(4)}, ValueError, "shape"),
         ({"w": np.full(3, np.nan)}, FloatingPointError, "non-finite"),
         (np.zeros(3), TypeError, "dict"),
@@ -102,6 +103,36 @@ def test_init_takes_a_posterior():
 def test_bad_starts_are_refused(init, error, match):
     with pytest.raises(error, match=match):
         fit(init=init)
+
+
+def test_a_posterior_of_another_support_is_no_start():
+    def positive(inputs, targets=None):
+        w = numpyro.sample("w", dist.HalfNormal(1.0).expand([3]).to_event(1))
+        with numpyro.plate("rows", inputs.shape[0]):
+            numpyro.sample("y", dist.Normal(inputs @ w, 0.7), obs=targets)
+
+    other = fit(Prior(num_draws=2), model=positive)
+    with pytest.raises(ValueError, match=r"site 'w' has support .*Real.* here and .* in the posterior's"):
+        fit(init=other)
+
+
+def test_numpy_numbers_are_settings_and_seeds():
+    engine = NUTS(
+        num_draws=np.int64(5),
+        num_warmup=np.int32(20),
+        num_chains=2,
+        step_size=np.float64(0.5),
+        max_tree_depth=3,
+    )
+    assert repr(engine) == repr(
+        NUTS(num_draws=5, num_warmup=20, num_chains=2, step_size=0.5, max_tree_depth=3)
+    )
+    assert np.array_equal(fit(engine, np.array(3)).draws["w"], fit(engine, 3).draws["w"])
+    rate = inference.Cosine(value=np.float32(0.5), num_steps=np.int64(7))
+    assert repr(rate) == "Cosine(value=0.5, num_steps=7, final_fraction=0.0)"
+    assert repr(inference.SGLD(step_size=np.float64(0.25))) == repr(inference.SGLD(step_size=0.25))
+    with pytest.raises(TypeError, match="num_draws must be an integer"):
+        NUTS(num_draws=np.float64(5.0))
 
 
 def test_a_start_with_infinite_density_names_the_site():
@@ -185,6 +216,7 @@ def test_float64_runs_in_float64():
         posterior = fit()
         assert posterior.draws["w"].dtype == np.float64
         assert posterior.attributes["x64"]
+        assert fit(inference.SVI(num_steps=20, num_draws=5, num_chains=2)).draws["w"].dtype == np.float64
         prior = ptx.infer(0, constrained, regression_data(), Prior(num_draws=5), progress=False)
         assert {values.dtype for values in prior.constrained().values()} == {np.dtype("float64")}
     assert fit().draws["w"].dtype == np.float32
@@ -195,12 +227,12 @@ def test_progress_tells_compiling_from_sampling(monkeypatch):
 
     class Recorded:
         def __enter__(self):
-            return lambda phase, step, history: seen.append((phase, step, sorted(history)))
+            return lambda phase, step, history, *_: seen.append((phase, step, sorted(history)))
 
         def __exit__(self, *_):
             return None
 
-    monkeypatch.setattr(sys.modules["ptx.infer"], "display", lambda engine, enabled: Recorded())
+    monkeypatch.setattr(sys.modules["ptx.infer"], "display", lambda engine, enabled, target: Recorded())
     ptx.infer(0, regression, regression_data(), SHORT)
     assert seen[0][:2] == ("compiling", 0)
     assert seen[-1][:2] == ("sampling", SHORT.num_steps)

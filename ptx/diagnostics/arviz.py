@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from ptx.diagnostics.dims import Dims, as_host, exported_names, row_dim, site_dims, target_dims, usable_dims
+from ptx.dims import Dims, as_host, exported_names, row_dim, site_dims, target_dims, usable_dims
 from ptx.inference.prior import Prior
 from ptx.posterior import Posterior
 from ptx.prediction_inputs import check_draws
 from ptx.predictive import Predictive
 from ptx.predictive import log_likelihood as pointwise
 from ptx.sites import observed_sites, observed_values
+from ptx.store.arrays import Stored
 from ptx.target import Target
 from ptx.version import __version__
 
@@ -210,6 +211,8 @@ def _tree(groups: dict[str, Group], coords: dict[str, Any], attributes: dict[str
 def _dataset(group: Group, coords: dict[str, Any]) -> "xarray.Dataset":
     from arviz_base import dict_to_dataset
 
+    if any(isinstance(array, Stored) for array in group.values.values()):
+        return _stored_dataset(group, coords)
     exported = exported_names(group.values)
     sample_dims = SAMPLE_DIMS if group.is_sampled else ()
     values = {exported[name]: as_host(array) for name, array in group.values.items()}
@@ -230,8 +233,27 @@ def _dataset(group: Group, coords: dict[str, Any]) -> "xarray.Dataset":
     return dataset
 
 
+def _stored_dataset(group: Group, coords: dict[str, Any]) -> "xarray.Dataset":
+    """The group as the stored run has it: compared with its checksums here, loaded where it is used."""
+    import xarray
+
+    exported = exported_names(group.values)
+    arrays: dict[str, Any] = dict(group.values)
+    for array in arrays.values():
+        array.check()
+    one = next(iter(arrays.values()))
+    dataset = xarray.open_dataset(one.root, group=one.spec.group, engine="zarr", consolidated=True)
+    dataset = dataset[[array.spec.variable for array in arrays.values()]].isel(draw=slice(0, one.count))
+    dataset = dataset.rename({a.spec.variable: exported[name] for name, a in arrays.items()}).drop_encoding()
+    values = {exported[name]: array for name, array in arrays.items()}
+    _check_coords(values, {exported[n]: list(a.spec.dims[2:]) for n, a in arrays.items()}, coords, 2)
+    dataset = dataset.assign_coords({dim: labels for dim, labels in coords.items() if dim in dataset.dims})
+    dataset.attrs = _attributes(dict(group.attributes)) | {"sample_dims": list(SAMPLE_DIMS)}
+    return dataset
+
+
 def _check_coords(
-    values: dict[str, np.ndarray], dims: dict[str, list[str]], coords: dict[str, Any], lead: int
+    values: dict[str, Any], dims: dict[str, list[str]], coords: dict[str, Any], lead: int
 ) -> None:
     for name, array in values.items():
         for dim, length in zip(dims[name], array.shape[lead:], strict=True):

@@ -1,9 +1,11 @@
 """What an engine is: settings of one algorithm, a frozen dataclass of plain values, and its pure functions."""
 
 import math
+import numbers
 from typing import Any, ClassVar, Protocol
 
-from jaxtyping import Array
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from ptx.target import Position, Target
 
@@ -22,7 +24,8 @@ class Engine(Protocol):
     A sampler (`is_sampler = True`) emits `draw(...)` at every step that `keeps`; an approximation draws `num_draws`
     times after the last step. Scalars in `info` become `posterior.history`, and `posterior.statistics` at kept steps;
     names ArviZ knows (`lp`, `acceptance_rate`, `step_size`, `diverging`, `energy`, `n_steps`, `tree_depth`) are used
-    where they apply, `nonfinite` marks a step whose gradient was not finite and which was skipped.
+    where they apply, `nonfinite` marks a step whose gradient was not finite and which was skipped, `nonfinite_index`
+    the first entry of it that was not, in the position flattened by site name.
     """
 
     is_sampler: ClassVar[bool]
@@ -64,17 +67,32 @@ class Engine(Protocol):
         ...
 
 
+def first_nonfinite(gradient: Float[Array, "size"]) -> Int[Array, ""]:
+    """Index of the first entry that is not finite, for `nonfinite_index`; -1 where all are finite."""
+    bad = ~jnp.isfinite(gradient)
+    return jnp.where(bad.any(), jnp.argmax(bad), -1).astype(jnp.int32)
+
+
 def require_integer(engine: Any, name: str, minimum: int = 1) -> None:
-    """Refuse a field that is no integer of at least `minimum`."""
+    """Refuse a field that is no integer of at least `minimum`; a NumPy integer becomes Python's."""
     value = getattr(engine, name)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        value = int(value)
+        object.__setattr__(engine, name, value)
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         kind = TypeError if not isinstance(value, int) or isinstance(value, bool) else ValueError
         raise kind(f"{type(engine).__name__}: {name} must be an integer >= {minimum}, got {value!r}")
 
 
 def require_positive(engine: Any, name: str, maximum: float = math.inf, allow_zero: bool = False) -> None:
-    """Refuse a field that is no finite number in (0, maximum], or [0, maximum] with `allow_zero`."""
+    """Refuse a field that is no finite number in (0, maximum], or [0, maximum] with `allow_zero`.
+
+    A NumPy number becomes Python's: an engine is plain values, whatever it was made with.
+    """
     value = getattr(engine, name)
+    if isinstance(value, numbers.Real) and not isinstance(value, (bool, int)):
+        value = float(value)
+        object.__setattr__(engine, name, value)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError(f"{type(engine).__name__}: {name} must be a number, got {value!r}")
     if not math.isfinite(value) or value > maximum or value < 0 or (value == 0 and not allow_zero):

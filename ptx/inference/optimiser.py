@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float
 
 from ptx.inference import schedule
-from ptx.inference.engine import Info, require_integer, require_positive
+from ptx.inference.engine import Info, first_nonfinite, require_integer, require_positive
 
 
 class State(NamedTuple):
@@ -62,7 +62,8 @@ def ascend(
 
     moved = keep(optax.apply_updates(state.parameters, updates), state.finite)
     finite = keep((state.parameters, objective), (state.finite, state.objective))
-    info = {"gradient_norm": norm, "nonfinite": ~is_finite}
+    flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
+    info = {"gradient_norm": norm, "nonfinite": ~is_finite, "nonfinite_index": first_nonfinite(flat)}
     return State(moved, finite[0], finite[1], keep(after, state.optimiser)), info
 
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from blackjax.sgmcmc import diffusions
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ptx.data import Data
 from ptx.inference import minibatch, schedule
-from ptx.inference.engine import Info, require_integer, require_positive
+from ptx.inference.engine import Info, first_nonfinite, require_integer, require_positive
 from ptx.target import Position, Target
 
 
@@ -36,18 +36,20 @@ class Underdamped(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """log p(u) in nats and its gradient, from one minibatch; whether all of it is finite."""
+    """log p(u) in nats and its gradient, from one minibatch; whether all of it is finite, and if not, where first."""
 
     log_density: Float[Array, ""]
     gradient: Float[Array, "size"]
     finite: Bool[Array, ""]
+    nonfinite_index: Int[Array, ""]
 
 
 def estimate(target: Target, position: Float[Array, "size"], batch: Data | None) -> Estimate:
     """Unbiased over minibatches: `log_prior + N/B * sum(log_likelihood)`."""
     density = lambda vector: target.log_density(target.unflatten(vector), batch)  # noqa: E731
     log_density, gradient = jax.value_and_grad(density)(position)
-    return Estimate(log_density, gradient, jnp.isfinite(log_density) & jnp.isfinite(gradient).all())
+    index = first_nonfinite(gradient)
+    return Estimate(log_density, gradient, jnp.isfinite(log_density) & (index < 0), index)
 
 
 def start_overdamped(engine: Any, rng_key: Array, target: Target, position: Position) -> Overdamped:
@@ -81,7 +83,7 @@ def move_overdamped(
     there = estimate(target, position, batch)
     moved = Overdamped(position, there.gradient, there.log_density, stream)
     state = _either(there.finite, moved, state)
-    return state, _info(state.log_density, step_size, there.finite)
+    return state, _info(state.log_density, step_size, there)
 
 
 def move_underdamped(
@@ -97,7 +99,7 @@ def move_underdamped(
     )
     moved = Underdamped(position, momentum, there.log_density, stream)
     state = _either(there.finite, moved, state._replace(momentum=-state.momentum))
-    return state, _info(state.log_density, step_size, there.finite)
+    return state, _info(state.log_density, step_size, there)
 
 
 def _either(finite: Array, moved: Any, stayed: Any) -> Any:
@@ -108,8 +110,13 @@ def _either(finite: Array, moved: Any, stayed: Any) -> Any:
     return moved._replace(**chosen)
 
 
-def _info(log_density: Array, step_size: Array, finite: Array) -> Info:
-    return {"log_density": log_density, "step_size": step_size, "nonfinite": ~finite}
+def _info(log_density: Array, step_size: Array, there: Estimate) -> Info:
+    return {
+        "log_density": log_density,
+        "step_size": step_size,
+        "nonfinite": ~there.finite,
+        "nonfinite_index": there.nonfinite_index,
+    }
 
 
 def check_settings(engine: Any) -> None:

@@ -1,0 +1,223 @@
+"""A run on disk while it goes on: draws leave for zarr chunk by chunk, the rest of the state is saved whole."""
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptx.compiled import compiled
+from ptx.kept import Arrays, Rows
+from ptx.posterior import is_identity
+from ptx.store import arrays, checkpoint, files, layout, manifest
+from ptx.store.arrays import Spec, storable
+from ptx.store.layout import CHECKPOINT, CHECKPOINTS, DRAWS, EVENTS
+from ptx.store.read import Saved, arrays_of, pending, specs_of
+from ptx.target import Position, Target
+
+SAVE_SECONDS = 5.0  # between two saves, or 50 times what the last one took
+
+
+class Disk:
+    """Where a run's draws go, and its state.
+
+    `add` takes what a chunk of steps gave; full store chunks become files. `save` makes everything so far durable: the
+    checkpoint with the state and the draws that fill no chunk yet, then the manifest, which alone says what counts.
+    """
+
+    def __init__(self, directory: Path, target: Target, engine: Any, content: dict[str, Any]) -> None:
+        self.directory, self.target, self.engine = directory, target, engine
+        self.content = content
+        self.written: bytes | None = None  # the last manifest that was written or found valid
+        self.specs: dict[str, Spec] = {}
+        self.pending: dict[str, Rows] = {"draw": {}, "step": {}}
+        self.counts = {"draw": 0, "step": 0}  # rows in full chunks
+        self.saved_at, self.save_seconds = -math.inf, 0.0
+
+    @property
+    def root(self) -> Path:
+        """The zarr group."""
+        return self.directory / DRAWS
+
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain so far."""
+        return self.counts["draw"] + _length(self.pending["draw"])
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of each chain so far."""
+        return self.content["steps"]
+
+    @property
+    def is_concluded(self) -> bool:
+        """Whether `conclude` came to its end."""
+        return self.content.get("attributes") is not None
+
+    def load(self, saved: Saved) -> None:
+        """Go on from a save: whole chunks count, the other draws come from the checkpoint."""
+        self.written = saved.written
+        self.specs = specs_of(self.content)
+        for axis, done in (("draw", self.content["kept"]), ("step", self.content["steps"])):
+            rows = pending(saved.tensors, axis)
+            self.pending[axis] = rows
+            self.counts[axis] = done - _length(rows) if rows else 0  # an engine without info has no history
+            if self.counts[axis] % self.content["lengths"][axis] or self.counts[axis] < 0:
+                raise ValueError(
+                    f"checkpoint: {_length(rows)} rows by {axis} beside {done} do not fill whole chunks; this is not "
+                    "what ptx wrote"
+                )
+
+    def event(self, event: str, **details: Any) -> None:
+        """Add a line to the event log."""
+        record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **details}
+        files.append_line(self.directory / EVENTS, record)
+
+    def add(self, positions: Rows, history: Rows, count: int) -> None:
+        """Take kept positions (chain, draw, ...) and the info (chain, step) of `count` steps."""
+        first = self.num_steps
+        self.content["steps"] = first + count
+        rows = {f"draw/{name}": values for name, values in positions.items()}
+        if self.engine.is_sampler and count:
+            kept = np.broadcast_to(self.engine.keeps(np.arange(first, first + count)), count)
+            rows |= {f"stat/{name}": values[:, kept] for name, values in history.items()}
+        self._push("draw", {name: storable(values) for name, values in rows.items()})
+        self._push("step", {name: storable(values) for name, values in history.items()})
+
+    def _push(self, axis: str, rows: Rows) -> None:
+        pending, length = self.pending[axis], self.content["lengths"][axis]
+        for name, values in rows.items():
+            pending[name] = np.concatenate([pending[name], values], axis=1) if name in pending else values
+        while _length(pending) >= length:
+            self._write_chunk(axis, {name: values[:, :length] for name, values in pending.items()})
+            self.counts[axis] += length
+            pending = {name: values[:, length:] for name, values in pending.items()}
+        self.pending[axis] = {name: values.copy() for name, values in pending.items()}
+
+    def _write_chunk(self, axis: str, rows: Rows) -> None:
+        length = self.content["lengths"][axis]
+        index = self.counts[axis] // length
+        for group, values in self._groups(axis, rows).items():
+            for name, spec in layout.specs(self.target, group, values, axis).items():
+                self.specs[f"{group}/{name}"] = spec
+                arrays.write_chunk(self.root, spec, index, values[name], length)
+            arrays.write_labels(self.root, group, axis, index, length)
+            arrays.write_labels(self.root, group, "chain", 0, self.engine.num_chains)
+
+    def _groups(self, axis: str, rows: Rows) -> dict[str, Rows]:
+        """Rows by zarr group: parameters on their supports, what they were made of, and statistics."""
+        if axis == "step":
+            return {layout.HISTORY: rows}
+        of_draws, unconstrained, of_statistics = layout.groups(self.engine)
+        split = lambda kind: {n.removeprefix(kind): v for n, v in rows.items() if n.startswith(kind)}  # noqa: E731
+        draws, found = split("draw/"), {of_statistics: split("stat/")}
+        changed = {site.name for site in self.target.sites if not is_identity(site.support)}
+        found[of_draws] = draws | (self._constrained(draws, changed) if changed else {})
+        found[unconstrained] = {name: draws[name] for name in changed}
+        return {group: values for group, values in found.items() if values}
+
+    def _constrained(self, draws: Rows, changed: set[str]) -> Rows:
+        """Values on the supports, computed at one shape, so that a draw's do not depend on how many came with it."""
+        length = self.content["lengths"]["draw"]
+        chains = []
+        for chain in range(self.engine.num_chains):
+            entries = np.minimum(np.arange(length), _length(draws) - 1)
+            batch = {name: jax.numpy.asarray(values[chain, entries]) for name, values in draws.items()}
+            values = compiled(_constrain, (), self.target, batch)(self.target, batch)
+            chains.append({name: storable(np.asarray(values[name]))[: _length(draws)] for name in changed})
+        return {name: np.stack([chain[name] for chain in chains]) for name in changed}
+
+    def due(self) -> bool:
+        """Whether it is time to save: not more than about 2 % of the time goes into it."""
+        return time.monotonic() - self.saved_at >= max(SAVE_SECONDS, 50 * self.save_seconds)
+
+    def save(self, states: list[Any], state: str, seconds: dict[str, float]) -> None:
+        """Make everything so far durable; `state` is one of running, interrupted, stopped, finished.
+
+        Raises:
+            OSError: with path and bytes; the last save stays valid.
+        """
+        begun = time.monotonic()
+        ended = state != "running"
+        if ended:  # what fills no chunk becomes a file too, so that readers of zarr see it
+            for axis in ("draw", "step"):
+                if _length(self.pending[axis]):
+                    self._write_chunk(axis, self.pending[axis])
+        self.write_metadata(ended)
+        tensors: Rows = {}
+        for lane, value in enumerate(states):
+            tensors |= checkpoint.state_tensors(f"state/{lane}", value)
+        for axis, rows in self.pending.items():
+            tensors |= {f"pending/{axis}/{name}": values for name, values in rows.items()}
+        number = self.content["save"] + 1
+        name, data = f"{number:08d}.safetensors", checkpoint.dump(tensors)
+        files.write(self.directory / CHECKPOINTS / name, data)
+        self.content |= seconds
+        self.content |= {"state": state, "save": number, "draws": self._visible("draw", ended)}
+        self.content["visible_steps"] = self._visible("step", ended)
+        self.content["kept"] = self.num_draws
+        self.content["checkpoint"] = {"file": name, "sha256": files.sha256(data)}
+        self.content["arrays"] = [[name, *spec] for name, spec in self.specs.items()]
+        self._write_manifest()
+        self._prune(number)
+        self.saved_at = time.monotonic()
+        self.save_seconds = self.saved_at - begun
+
+    def _visible(self, axis: str, ended: bool) -> int:
+        return self.counts[axis] + (_length(self.pending[axis]) if ended else 0)
+
+    def write_metadata(self, ended: bool) -> None:
+        """`zarr.json` of every array and group, for the draws that readers may see; the root, which has all, last."""
+        chains = self.engine.num_chains
+        inner: dict[str, bytes] = {}
+        for spec in self.specs.values():
+            axis, group = spec.dims[1], spec.group
+            count, length = self._visible(axis, ended), self.content["lengths"][axis]
+            inner[group] = arrays.group_metadata({})
+            inner[f"{group}/{spec.variable}"] = arrays.array_metadata(spec, chains, count, length)
+            inner[f"{group}/{axis}"] = arrays.labels_metadata(axis, count, length)
+            inner[f"{group}/chain"] = arrays.labels_metadata("chain", chains, chains)
+        root = arrays.group_metadata({"inference_library": "ptx"}, inner)
+        for path, content in (*inner.items(), ("", root)):
+            file = self.root / path / "zarr.json"
+            if not file.exists() or file.read_bytes() != content:
+                files.write(file, content)
+
+    def _prune(self, number: int) -> None:
+        """Remove checkpoints before the previous one: usually one, more after a crash just before this."""
+        for name in os.listdir(self.directory / CHECKPOINTS):
+            if CHECKPOINT.fullmatch(name) and int(name.split(".")[0]) < number - 1:
+                files.remove(self.directory / CHECKPOINTS / name)
+
+    def arrays(self) -> Arrays:
+        """All of it, to be read lazily; after the last save."""
+        of_draws, unconstrained, statistics = layout.groups(self.engine)
+        parameters = arrays_of(self.directory, self.content, of_draws)
+        draws = parameters | arrays_of(self.directory, self.content, unconstrained)
+        history = arrays_of(self.directory, self.content, layout.HISTORY)
+        return Arrays(
+            draws, arrays_of(self.directory, self.content, statistics), history, parameters if draws else None
+        )
+
+    def conclude(self, attributes: dict[str, Any], findings: tuple[str, ...]) -> None:
+        """Keep what a reader must know beside the draws."""
+        self.content |= {"attributes": attributes, "findings": list(findings)}
+        # The same save again: the previous manifest stays that of the save before, to go back to.
+        manifest.write(self.directory, manifest.dump(self.content), None)
+        self.event(self.content["state"], step=self.num_steps, findings=list(findings))
+
+    def _write_manifest(self) -> None:
+        content = manifest.dump(self.content)
+        manifest.write(self.directory, content, self.written)
+        self.written = content
+
+
+def _length(rows: Rows) -> int:
+    return next((values.shape[1] for values in rows.values()), 0)
+
+
+def _constrain(target: Target, batch: Position) -> Position:
+    return jax.vmap(target.constrain)(batch)
