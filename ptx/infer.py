@@ -91,7 +91,8 @@ def resume(
         path: the directory given to `infer` as `store`.
         model: the model of the run; code is not stored.
         data: the data of the run; by default those that the run stored.
-        progress, chunk_size: as in `infer`. Engine, key and chain layout are the run's own.
+        progress: as in `infer`.
+        chunk_size: as in `infer`. Engine, key and chain layout are the run's own.
 
     Raises:
         FileNotFoundError: no run there. Otherwise as `infer`: every difference is named.
@@ -118,7 +119,7 @@ def _infer(
         show("compiling", 0, {})
         kept, states, notes = _begin(job, directory)
         clock.add(getattr(kept, "content", {}))
-        is_new, reason = not _is_done(kept, engine), None
+        is_new, reason = not kept.is_concluded, None
         drawn: Kept = kept
         if is_new:
             in_memory = directory is None
@@ -144,7 +145,7 @@ def _infer(
         "device": layout.lanes(job.chain_layout, engine.num_chains)[0].device.device_kind,
     }
     posterior = finish(job.target, engine, arrays, attributes, (*findings, *notes))
-    if is_new or not getattr(kept, "is_concluded", True):
+    if is_new:
         kept.conclude(posterior.attributes, posterior.findings)
     return posterior
 
