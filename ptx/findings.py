@@ -1,14 +1,13 @@
 """From raw draws to a Posterior: statistics at kept steps, cost, and what a reader must know."""
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ptx.inference.engine import Engine
-from ptx.kept import Arrays
+from ptx.kept import Arrays, blocks
 from ptx.posterior import Posterior
 from ptx.target import Target
 from ptx.version import versions
@@ -36,12 +35,6 @@ def finish(
     for finding in findings:
         warnings.warn(finding, RuntimeWarning, stacklevel=4)
     return Posterior(target, engine, draws, statistics, history, attributes, findings, parameters)
-
-
-def blocks(values: Any, size: int = 1000) -> Iterator[np.ndarray]:
-    """Parts along the axis of draws or steps, so that an array on disk is never in memory as a whole."""
-    for first in range(0, values.shape[1], size):
-        yield values[:, first : first + size]
 
 
 def _total(values: Any) -> int:

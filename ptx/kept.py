@@ -1,5 +1,7 @@
 """Where kept draws and the info of every step go while a run goes on, when nothing is stored on disk."""
 
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +19,14 @@ class Arrays(NamedTuple):
     parameters: dict[str, Any] | None
 
 
+def blocks(values: Any, max_bytes: int = 2**25) -> Iterator[np.ndarray]:
+    """Parts along the axis of draws or steps, so that an array on disk is never in memory as a whole."""
+    row_bytes = math.prod((values.shape[0], *values.shape[2:])) * values.dtype.itemsize
+    size = max(1, max_bytes // max(1, row_bytes))
+    for first in range(0, values.shape[1], size):
+        yield values[:, first : first + size]
+
+
 class Kept(Protocol):
     """What the driver asks of the place where draws go: memory here, or a directory (`ptx.store`)."""
 
@@ -28,6 +38,11 @@ class Kept(Protocol):
     @property
     def num_draws(self) -> int:
         """Draws of each chain so far."""
+        ...
+
+    @property
+    def is_concluded(self) -> bool:
+        """Whether there is nothing left to do."""
         ...
 
     def add(self, positions: Rows, history: Rows, count: int) -> None:
@@ -70,6 +85,11 @@ class Memory:
         _put(self.history, history, self.num_steps, self.engine.num_steps)
         self.num_steps += count
         self.num_draws += next((values.shape[1] for values in positions.values()), 0)
+
+    @property
+    def is_concluded(self) -> bool:
+        """Never: nothing was there before."""
+        return False
 
     def due(self) -> bool:
         """Never."""

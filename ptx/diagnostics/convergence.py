@@ -3,6 +3,7 @@
 R-hat of single network weights says nothing (units swap places, signs flip): give it what the network computes.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from ptx.kept import blocks
 from ptx.predictive import Predictive
+from ptx.store.arrays import Stored
 
 MIN_DRAWS = 4  # split chains of one draw have no variance
 
@@ -120,7 +123,7 @@ def _oriented(name: str, array: Any) -> Float[np.ndarray, "chain draw ..."]:
         if missing:
             raise ValueError(f"{name}: expected dimensions chain and draw, got {tuple(array.dims)}")
         return np.asarray(array.transpose("chain", "draw", ...))
-    array = np.asarray(array)
+    array = array if isinstance(array, Stored) else np.asarray(array)
     if array.ndim < 2 or 0 in array.shape:
         raise ValueError(f"{name}: expected an array of shape (chain, draw, ...), got {array.shape}")
     if array.shape[0] > array.shape[1] >= MIN_DRAWS:
@@ -135,35 +138,43 @@ def _check(
     name: str, array: np.ndarray, max_values: int, max_r_hat: float, min_ess_per_chain: float
 ) -> Convergence:
     num_chains, num_draws = array.shape[:2]
-    flat = array.reshape(num_chains, num_draws, -1)
-    chosen = np.unique(
-        np.linspace(0, flat.shape[-1] - 1, min(max_values, flat.shape[-1])).round().astype(int)
-    )
-    moving_in, reason = _moving(flat[..., chosen])
+    size = math.prod(array.shape[2:])
+    chosen = np.unique(np.linspace(0, size - 1, min(max_values, size)).round().astype(int))
+    values, num_bad = _looked_at(array, chosen)
+    moving_in, reason = _moving(values)
 
     def found(verdict: Verdict, reason: str, *numbers: float | None) -> Convergence:
         r_hat, ess_bulk, ess_tail = numbers or (None, None, None)
-        return Convergence(name, flat.shape[-1], len(chosen), r_hat, ess_bulk, ess_tail, verdict, reason)
+        return Convergence(name, size, len(chosen), r_hat, ess_bulk, ess_tail, verdict, reason)
 
-    num_bad = int((~np.isfinite(flat)).any(axis=(0, 1)).sum())
     if num_bad:
-        return found("not converged", f"{num_bad} of {flat.shape[-1]} values have draws that are not finite")
+        return found("not converged", f"{num_bad} of {size} values have draws that are not finite")
     if num_draws < MIN_DRAWS:
         return found("n/a", f"{num_draws} draws a chain; at least {MIN_DRAWS} are needed")
     if reason:
         return found("not converged", reason)
     if not moving_in.any():
         return found("constant", "no value ever moves")
-    r_hat, ess_bulk, ess_tail = _numbers(flat[..., chosen[moving_in]].astype(np.float64))
+    r_hat, ess_bulk, ess_tail = _numbers(values[..., moving_in].astype(np.float64))
     if num_chains == 1:
         return found("n/a", "one chain; R-hat compares chains", None, ess_bulk, ess_tail)
     reasons = [f"R-hat above {max_r_hat}"] if not r_hat <= max_r_hat else []
     least = min_ess_per_chain * num_chains
     reasons += [f"effective sample size below {least:.0f}"] if not min(ess_bulk, ess_tail) >= least else []
-    passed = f"{len(chosen)} of {flat.shape[-1]} values looked at"
+    passed = f"{len(chosen)} of {size} values looked at"
     return found(
         "not converged" if reasons else "converged", ", ".join(reasons) or passed, r_hat, ess_bulk, ess_tail
     )
+
+
+def _looked_at(array: Any, chosen: np.ndarray) -> tuple[Float[np.ndarray, "chain draw value"], int]:
+    """The chosen scalars at all draws, and how many of all scalars have a draw that is not finite; block by block."""
+    parts, bad = [], np.zeros(math.prod(array.shape[2:]), bool)
+    for block in blocks(array):
+        flat = block.reshape(*block.shape[:2], -1)
+        parts.append(flat[..., chosen])
+        bad |= (~np.isfinite(flat)).any(axis=(0, 1))
+    return np.concatenate(parts, axis=1), int(bad.sum())
 
 
 def _moving(values: Float[np.ndarray, "chain draw value"]) -> tuple[np.ndarray, str]:

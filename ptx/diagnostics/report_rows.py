@@ -126,9 +126,9 @@ def _convergence(densities: np.ndarray, max_values: int) -> Convergence:
 
 def _more_findings(posterior: Posterior, convergence: Convergence) -> Iterator[str]:
     cut = posterior.statistics.get("reached_max_tree_depth")
-    if cut is not None and cut.any():
+    if cut is not None and np.any(cut):
         depth = posterior.engine.max_tree_depth
-        yield f"{cut.mean():.0%} of kept draws were cut off at max_tree_depth={depth}"
+        yield f"{np.mean(cut):.0%} of kept draws were cut off at max_tree_depth={depth}"
     if convergence.verdict == "not converged":
         yield f"the predictive has not converged: {convergence.reason}"
 
