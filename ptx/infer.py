@@ -46,7 +46,9 @@ def infer(
             few seconds, so that nothing is lost: see `ptx.store` for the files. Where it holds an unfinished run of
             the same model, data, key and settings, that run goes on; a finished one is extended by a sampler with
             more `num_draws` (cyclical ones: by whole cycles), and returned as it is by an equal engine.
-        progress: show a progress bar on a terminal.
+        progress: on a terminal a table with a row a chain (phase, step, draws, step size, acceptance or loss, time left,
+            gradients a second) and a live R-hat of what the network computes; elsewhere a line every few seconds on the
+            standard error; nothing where the environment variable CI is set. It changes no draw.
         chain_layout: `auto` (one thread a chain), `threads`, `loop`, `devices` (chains dealt over all devices), or
             `vectorised` (one program for all chains; equal in distribution, last bits differ).
         chunk_size: steps between two looks at the clock and at Ctrl-C; default about two seconds' worth. It changes
@@ -125,6 +127,8 @@ def _infer(
             in_memory = directory is None
             run = prepare(job.rng_key, job.target, engine, states, job.chain_layout, in_memory)
             clock.compiled()
+            phase = "sampling" if engine.is_sampler else "fitting"
+            show(phase, kept.num_steps, {}, None, kept.num_draws)
             with _saving(kept, run, clock) as save:
                 reason = run_steps(run, kept, chunk_size, show, stop, save)
                 if not engine.is_sampler:

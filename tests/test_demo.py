@@ -1,15 +1,23 @@
 """The demo from end to end, at sizes that say nothing about the engines but all about the wiring."""
 
+import io
 import json
+import sys
+from contextlib import redirect_stdout
 
 import numpy as np
 import pytest
 
+from ptx.cli import main
 from ptx.datasets import digits
-from ptx.demo import FULL, QUICK, Size, demo, tasks
+from ptx.demo import FULL, QUICK, Size, demo, stored, tasks
 from ptx.demo.plots import log_true_class
 from ptx.demo.run import _verdict
 from ptx.diagnostics import Difference
+from ptx.infer import infer
+from ptx.inference import MAP, SVI
+
+infer_module = sys.modules["ptx.infer"]
 
 TINY = Size(
     train_rows=20,
@@ -40,17 +48,25 @@ def scores(reports):
     }
 
 
-def test_quick_demo_writes_what_it_says_and_repeats(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A demo that ran to its end: its folder, its reports and what it printed."""
+    out, printed = tmp_path_factory.mktemp("whole"), io.StringIO()
+    with redirect_stdout(printed):
+        reports = demo(out, seed=3, quick=True, size=TINY)
+    return out, reports, printed.getvalue()
+
+
+def test_quick_demo_writes_what_it_says(whole):
     import xarray
 
-    first = demo(tmp_path / "one", seed=3, quick=True, size=TINY)
-    printed = capsys.readouterr().out
-    assert list(first) == ["digits"]
-    folder = tmp_path / "one" / "digits"
-    assert {path.name for path in folder.iterdir()} == FILES | {"prior_swap.json"}
+    out, reports, printed = whole
+    assert list(reports) == ["digits"]
+    folder = out / "digits"
+    assert {path.name for path in folder.iterdir()} == FILES | {"prior_swap.json", "stores"}
     for path in ("summary.png", "scoreboard.json", *ENGINES):
         assert path in printed
-    assert (tmp_path / "one" / "summary.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "summary.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((folder / "scoreboard.json").read_text())
     assert [row["name"] for row in kept["rows"]] == ["MAP", "mean-field SVI", "cyclical SGLD", "NUTS"]
     assert kept["num_rows"] == 12
@@ -62,16 +78,52 @@ def test_quick_demo_writes_what_it_says_and_repeats(tmp_path, capsys):
         assert tree["posterior"].sizes["draw"] == 8
         assert tree["log_likelihood"]["targets"].shape == (2, 8, 20)
         assert tree["predictions"]["targets"].shape == (2, 8, 12)
-    again = demo(tmp_path / "two", seed=3, quick=True, size=TINY)
-    assert scores(again) == scores(first)
-    assert (tmp_path / "two" / "digits" / "prior_swap.json").read_text() == json.dumps(swap, indent=2) + "\n"
+
+
+def test_fits_that_are_finished_are_taken_as_they_are(whole, capsys):
+    out, reports, _ = whole
+    assert scores(demo(out, seed=3, quick=True, size=TINY)) == scores(reports)
+    assert capsys.readouterr().out.count("found stored") == 5
+
+
+def test_a_demo_that_was_stopped_goes_on_where_it_was(whole, tmp_path, monkeypatch, capsys):
+    """Stopped in SVI, whose start depends on MAP; brought to its end by `ptx resume`, then by the demo itself."""
+    run_steps = infer_module.run_steps
+
+    def stopped_in_svi(run, kept, chunk_size, show, stop, save):
+        if isinstance(run.engine, SVI):
+            stop.set()
+            chunk_size = 7
+        return run_steps(run, kept, chunk_size, show, stop, save)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(infer_module, "run_steps", stopped_in_svi)
+        with pytest.raises(KeyboardInterrupt):
+            demo(tmp_path, seed=3, quick=True, size=TINY)
+    capsys.readouterr()
+    main(["runs", str(tmp_path)])
+    listed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [(cells[0], cells[1]) for cells in listed[1:]] == [("finished", "20/20"), ("interrupted", "7/20")]
+    main(["resume", str(stored.folder_of(tmp_path / "digits", 3, TINY, "mean-field SVI"))])
+    assert "finished, 2 x 8 draws" in capsys.readouterr().out
+    out, reports, _ = whole
+    assert scores(demo(tmp_path, seed=3, quick=True, size=TINY)) == scores(reports)
+    swaps = [(each / "digits" / "prior_swap.json").read_text() for each in (out, tmp_path)]
+    assert swaps[0] == swaps[1]
+
+
+def test_stored_fits_of_another_demo_are_refused_with_their_folder(tmp_path, monkeypatch):
+    store = stored.folder_of(tmp_path / "digits", 3, TINY, "MAP")
+    infer(0, tasks.digits(3, TINY).model, tasks.digits(3, TINY).train, MAP(num_steps=3), store=store)
+    with pytest.raises(ValueError, match=r"delete .*stores.*map, or give another folder"):
+        demo(tmp_path, seed=3, quick=True, size=TINY)
 
 
 @pytest.mark.slow
 def test_the_whole_demo_adds_the_tagger(tmp_path):
     reports = demo(tmp_path, size=TINY)
     assert list(reports) == ["digits", "tagger"]
-    assert {path.name for path in (tmp_path / "tagger").iterdir()} == FILES
+    assert {path.name for path in (tmp_path / "tagger").iterdir()} == FILES | {"stores"}
     assert reports["tagger"].num_positions > reports["tagger"].num_rows
 
 

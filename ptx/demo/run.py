@@ -1,7 +1,6 @@
 """The demo, stage by stage: fit, score, plot, keep; it says what it does and ends with the files it wrote."""
 
 import json
-import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptx.demo import plots, tasks
+from ptx.demo import plots, stored, tasks
+from ptx.demo.fit import Place, fit
 from ptx.demo.picture import summary
 from ptx.demo.tasks import FULL, QUICK, Size, Task
 from ptx.diagnostics.arviz import to_datatree
 from ptx.diagnostics.comparison import Difference, paired_difference
 from ptx.diagnostics.report import Report, report
-from ptx.infer import infer
 from ptx.inference import SVI
 from ptx.posterior import Posterior
 from ptx.predictive import Predictive, log_likelihood, predict
@@ -34,14 +33,21 @@ def demo(
     MAP, mean-field SVI, cyclical SGLD and NUTS on the same rows; a scoreboard, plots, an ArviZ tree for each fit,
     and one other prior, compared by the log predictive density of the test rows.
 
+    Every fit is stored as it goes, in a folder `stores` that has a part for each seed and size. Started again with
+    the same ones, the demo goes on where it was stopped, and takes fits that are finished as they are.
+
     Args:
-        out: folder for the files; made if need be, files of the same names are replaced.
+        out: folder for the files; made if need be, files of the same names are replaced, stored fits are not.
         seed: decides the split, the subsets and every random number; two runs give the same scores.
         quick: the digits alone, with shorter runs.
         size: rows and lengths of runs, other than those of `quick`.
 
     Returns:
         The report of each task, by name.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after the present fit was saved.
+        ValueError: a stored fit is damaged, or was made by a demo of other models or engines.
     """
     from rich.console import Console
 
@@ -53,21 +59,23 @@ def demo(
         task = make(seed, size)
         folder = out / task.name
         folder.mkdir(parents=True, exist_ok=True)
-        reports[task.name] = _task(jax.random.fold_in(rng_key, index), console, task, size, folder)
+        place = Place(console, folder, seed, size)
+        reports[task.name] = _task(jax.random.fold_in(rng_key, index), place, task)
     _list_files(console, out)
     return reports
 
 
-def _task(rng_key: jax.Array, console: Any, task: Task, size: Size, folder: Path) -> Report:
+def _task(rng_key: jax.Array, place: Place, task: Task) -> Report:
     """One model, four engines, and for the digits the other prior."""
+    console, folder = place.console, place.folder
     _describe(console, task)
     posteriors: dict[str, Posterior] = {}
-    engines = tasks.engines(task, size)
+    engines = tasks.engines(task, place.size)
     # Every engine starts from the same places, and so does the other prior: what differs is what is compared.
     begun = _starts(jax.random.fold_in(rng_key, 300), task)
     for index, (name, engine) in enumerate(engines.items()):
         init = posteriors["MAP"] if isinstance(engine, SVI) else begun
-        posteriors[name] = _fit(jax.random.fold_in(rng_key, index), console, name, task, engine, init)
+        posteriors[name] = fit(jax.random.fold_in(rng_key, index), place, name, task, engine, init)
     console.print(
         "\n[bold]Predicting[/] the test part at every draw; probabilities are averaged, never logits."
     )
@@ -81,7 +89,7 @@ def _task(rng_key: jax.Array, console: Any, task: Task, size: Size, folder: Path
     table.to_json(folder / "scoreboard.json")
     table.to_csv(folder / "scoreboard.csv")
     if task.name == "digits":
-        _swap_prior(jax.random.fold_in(rng_key, 200), console, task, posteriors["NUTS"], begun, folder)
+        _swap_prior(jax.random.fold_in(rng_key, 200), place, task, posteriors["NUTS"], begun)
     console.print("[bold]Keeping[/] an ArviZ tree of each fit, and plots.")
     trees = _keep_trees(posteriors, predictions, folder)
     plots.keep(task, predictions, trees["NUTS"], folder)
@@ -120,32 +128,17 @@ def _size(weight: Any) -> int:
     return size
 
 
-def _fit(key: jax.Array, console: Any, name: str, task: Task, engine: Any, init: Any) -> Posterior:
-    start = ", from the MAP point" if isinstance(engine, SVI) else ""
-    console.print(f"[bold]{name}[/]{start}: {engine!r}", highlight=False)
-    if not isinstance(init, Posterior):
-        init = {site: values[: engine.num_chains] for site, values in init.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # findings: the report prints them
-        posterior = infer(key, task.model, task.train, engine, init=init, chain_layout="auto")
-    cost = posterior.attributes
-    running = cost["seconds"] - cost["compile_seconds"]
-    console.print(
-        f"  {cost['gradient_evaluations']:,} gradients in {running:.1f} s, after {cost['compile_seconds']:.1f} s of "
-        "compiling"
-    )
-    return posterior
-
-
-def _swap_prior(
-    key: jax.Array, console: Any, task: Task, posterior: Posterior, begun: Starts, folder: Path
-) -> None:
+def _swap_prior(key: jax.Array, place: Place, task: Task, posterior: Posterior, begun: Starts) -> None:
     """The same model under another prior, by the same engine, scored on the same test rows."""
+    console = place.console
     console.print(
         "[bold]Another prior[/]: Student t with 4 degrees of freedom instead of the normal, at the same scales."
     )
-    other = task._replace(model=replace(task.model, prior=tasks.OTHER_DIGITS_PRIOR))
-    fitted = {"student_t": _fit(key, console, "NUTS", other, posterior.engine, begun), "normal": posterior}
+    other, name = stored.other_prior(task), "NUTS Student t"
+    fitted = {
+        "student_t": fit(key, place, name, other, posterior.engine, begun, stored.PRIORS[1]),
+        "normal": posterior,
+    }
     densities = {name: log_likelihood(each, task.test)["targets"] for name, each in fitted.items()}
     difference = paired_difference(densities["student_t"], densities["normal"])
     by_chain = [
@@ -157,7 +150,7 @@ def _swap_prior(
     console.print(f"  {_verdict(difference, by_chain)}\n")
     found = {"first": "student_t", "second": "normal", "nats_per_row": asdict(difference)}
     found |= {"by_chain": [asdict(each) for each in by_chain], "findings": list(fitted["student_t"].findings)}
-    (folder / "prior_swap.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    (place.folder / "prior_swap.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 def _verdict(difference: Difference, by_chain: list[Difference]) -> str:
@@ -188,6 +181,9 @@ def _list_files(console: Any, out: Path) -> None:
 
     console.rule("[bold]files written")
     console.print(f"under {escape(str(out))}:", highlight=False, soft_wrap=True)
-    for path in sorted(path for path in out.rglob("*") if path.is_file()):
+    for path in sorted(
+        path for path in out.rglob("*") if path.is_file() and "stores" not in path.relative_to(out).parts
+    ):
         size = f"{path.stat().st_size / 1024:,.0f} kB"
         console.print(f"  {path.relative_to(out)}  [dim]{size}[/]", highlight=False)
+    console.print(f"and the fits themselves; to list them: ptx runs {escape(str(out))}", soft_wrap=True)

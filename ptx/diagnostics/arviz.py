@@ -247,6 +247,9 @@ def _stored_dataset(group: Group, coords: dict[str, Any]) -> "xarray.Dataset":
     dataset = dataset.rename({a.spec.variable: exported[name] for name, a in arrays.items()}).drop_encoding()
     values = {exported[name]: array for name, array in arrays.items()}
     _check_coords(values, {exported[n]: list(a.spec.dims[2:]) for n, a in arrays.items()}, coords, 2)
+    # As ArviZ does for arrays in memory, every axis has labels.
+    numbered = {dim: np.arange(size) for dim, size in dataset.sizes.items() if dim not in dataset.coords}
+    dataset = dataset.assign_coords(numbered)
     dataset = dataset.assign_coords({dim: labels for dim, labels in coords.items() if dim in dataset.dims})
     dataset.attrs = _attributes(dict(group.attributes)) | {"sample_dims": list(SAMPLE_DIMS)}
     return dataset

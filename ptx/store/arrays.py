@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ptx.store import files
-
 CHECKSUM_BYTES = 4
 DTYPES = (
     "bool",
@@ -73,12 +71,11 @@ def labels_metadata(dim: str, count: int, length: int) -> bytes:
     return _array((count,), (length,), "int64", (dim,))
 
 
-def write_labels(root: Path, group: str, dim: str, index: int, length: int) -> None:
-    """Write a chunk of the labels 0, 1, ... of a dimension."""
+def labels_file(root: Path, group: str, dim: str, index: int, length: int) -> dict[Path, bytes]:
+    """Path and content of a chunk of the labels 0, 1, ... of a dimension; nothing where it is there already."""
     content = np.arange(index * length, (index + 1) * length, dtype="<i8").tobytes()
     path, content = root / group / dim / "c" / str(index), content + _checksum(content)
-    if not path.exists() or path.read_bytes() != content:
-        files.write(path, content)
+    return {} if path.exists() and path.read_bytes() == content else {path: content}
 
 
 def _array(shape: tuple[int, ...], chunk: tuple[int, ...], dtype: str, dims: tuple[str, ...]) -> bytes:
@@ -105,7 +102,7 @@ def _named(name: str, **configuration: Any) -> dict[str, Any]:
 
 
 def _json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, indent=1).encode()
+    return json.dumps(content).encode()
 
 
 def chunk_path(root: Path, spec: Spec, index: int) -> Path:
@@ -113,12 +110,12 @@ def chunk_path(root: Path, spec: Spec, index: int) -> Path:
     return root.joinpath(spec.group, spec.variable, "c", "0", str(index), *["0"] * len(spec.shape))
 
 
-def write_chunk(root: Path, spec: Spec, index: int, rows: np.ndarray, length: int) -> None:
-    """Write a chunk of (chain, draw, ...) values; one that is not full is padded with zeros beyond its draws."""
+def chunk_file(root: Path, spec: Spec, index: int, rows: np.ndarray, length: int) -> dict[Path, bytes]:
+    """Path and content of a chunk of (chain, draw, ...) values; zeros follow the draws of one that is not full."""
     padding = [(0, 0), (0, length - rows.shape[1]), *[(0, 0)] * len(spec.shape)]
     little = np.pad(rows, padding).astype(np.dtype(spec.dtype).newbyteorder("<"))
     content = little.tobytes()
-    files.write(chunk_path(root, spec, index), content + _checksum(content))
+    return {chunk_path(root, spec, index): content + _checksum(content)}
 
 
 def read_chunk(root: Path, spec: Spec, index: int, num_chains: int, length: int) -> np.ndarray:
@@ -220,7 +217,9 @@ class Stored:
         if self.count:
             last = chunk_path(self.root, self.spec, (self.count - 1) // self.length)
             if not last.exists():
-                raise ValueError(f"{last}: missing; these draws are lost, and the run cannot be used as it is")
+                raise ValueError(
+                    f"{last}: missing; these draws are lost, and the run cannot be used as it is"
+                )
         return np.arange(self.count)
 
     def check(self) -> None:

@@ -66,6 +66,7 @@ def new(directory: Path, target: Target, engine: Engine, description: dict[str, 
     lengths = layout.lengths(target, engine.num_chains, jnp.result_type(float).itemsize)
     layout.variables([site.name for site in target.sites])
     _require_unused(directory)
+    files.remove_leftovers(directory)
     files.require_space(directory, _bytes(target, engine, states, lengths))
     content = description | {
         "num_chains": engine.num_chains,
@@ -96,8 +97,7 @@ def _bytes(target: Target, engine: Engine, states: States, lengths: dict[str, in
     """Bytes on disk at the end: draws (twice where a site is constrained), info of each step, three checkpoints."""
     itemsize = jnp.result_type(float).itemsize
     sizes = [
-        math.prod(site.unconstrained_shape)
-        + (0 if is_identity(site.support) else math.prod(site.shape))
+        math.prod(site.unconstrained_shape) + (0 if is_identity(site.support) else math.prod(site.shape))
         for site in target.sites
     ]
     draw = engine.num_chains * (sum(sizes) + 10) * itemsize
@@ -141,12 +141,12 @@ def go_on(
     disk = Disk(directory, target, engine, content | {"engine": description["engine"]})
     disk.load(saved)
     disk.event("resume", step=disk.num_steps, draws=disk.num_draws, notes=notes)
-    if disk.num_steps < engine.num_steps or disk.num_draws < engine.num_draws:
+    disk.repair()
+    is_whole = disk.num_steps >= engine.num_steps and disk.num_draws >= engine.num_draws
+    if not (is_whole and disk.is_concluded):
         for name in ("attributes", "findings"):  # of the part of the run that ended here
             disk.content.pop(name, None)
         disk.save(states, "running", {})
-    else:
-        disk.write_metadata(True)  # where it was damaged
     return disk, states, tuple(notes)
 
 
@@ -172,7 +172,7 @@ def _require_extension(content: dict[str, Any], engine: Engine) -> None:
         longer["num_cycles"] = old.num_cycles
     new: Any = engine
     same = type(new) is type(old) and new.is_sampler and dataclasses.replace(new, **longer) == old
-    if not same:
+    if not same or new.num_draws == old.num_draws:
         found = fingerprint.differences(content["engine"], manifest.to_json(engine), "engine")
         raise ValueError(
             f"the stored run has other settings: {'; '.join(found)}; only num_draws of a sampler may grow"

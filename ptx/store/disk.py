@@ -54,8 +54,8 @@ class Disk:
 
     @property
     def is_concluded(self) -> bool:
-        """Whether `conclude` came to its end."""
-        return self.content.get("attributes") is not None
+        """Whether the run came to its end, `conclude` included; one killed just before that ends again."""
+        return self.content["state"] == "finished" and self.content.get("attributes") is not None
 
     def load(self, saved: Saved) -> None:
         """Go on from a save: whole chunks count, the other draws come from the checkpoint."""
@@ -100,12 +100,27 @@ class Disk:
     def _write_chunk(self, axis: str, rows: Rows) -> None:
         length = self.content["lengths"][axis]
         index = self.counts[axis] // length
+        contents: dict[Path, bytes] = {}
         for group, values in self._groups(axis, rows).items():
             for name, spec in layout.specs(self.target, group, values, axis).items():
                 self.specs[f"{group}/{name}"] = spec
-                arrays.write_chunk(self.root, spec, index, values[name], length)
-            arrays.write_labels(self.root, group, axis, index, length)
-            arrays.write_labels(self.root, group, "chain", 0, self.engine.num_chains)
+                contents |= arrays.chunk_file(self.root, spec, index, values[name], length)
+            contents |= self._labels(group, axis, index)
+        files.write_all(contents)
+
+    def _labels(self, group: str, axis: str, index: int) -> dict[Path, bytes]:
+        labels = arrays.labels_file(self.root, group, axis, index, self.content["lengths"][axis])
+        return labels | arrays.labels_file(self.root, group, "chain", 0, self.engine.num_chains)
+
+    def repair(self) -> None:
+        """Write labels and metadata again where they are not as they were written; they follow from the manifest."""
+        ended = self.content["state"] != "running"
+        for group, axis in {(spec.group, spec.dims[1]) for spec in self.specs.values()}:
+            for index in range(-(-self._visible(axis, ended) // self.content["lengths"][axis])):
+                contents = self._labels(group, axis, index)
+                if contents:
+                    files.write_all(contents)
+        self.write_metadata(ended)
 
     def _groups(self, axis: str, rows: Rows) -> dict[str, Rows]:
         """Rows by zarr group: parameters on their supports, what they were made of, and statistics."""
@@ -114,12 +129,12 @@ class Disk:
         of_draws, unconstrained, of_statistics = layout.groups(self.engine)
         split = lambda kind: {n.removeprefix(kind): v for n, v in rows.items() if n.startswith(kind)}  # noqa: E731
         draws, found = split("draw/"), {of_statistics: split("stat/")}
-        changed = {site.name for site in self.target.sites if not is_identity(site.support)}
+        changed = [site.name for site in self.target.sites if not is_identity(site.support)]
         found[of_draws] = draws | (self._constrained(draws, changed) if changed else {})
         found[unconstrained] = {name: draws[name] for name in changed}
         return {group: values for group, values in found.items() if values}
 
-    def _constrained(self, draws: Rows, changed: set[str]) -> Rows:
+    def _constrained(self, draws: Rows, changed: list[str]) -> Rows:
         """Values on the supports, computed at one shape, so that a draw's do not depend on how many came with it."""
         length = self.content["lengths"]["draw"]
         chains = []
@@ -173,7 +188,7 @@ class Disk:
         """`zarr.json` of every array and group, for the draws that readers may see; the root, which has all, last."""
         chains = self.engine.num_chains
         inner: dict[str, bytes] = {}
-        for spec in self.specs.values():
+        for _, spec in sorted(self.specs.items()):
             axis, group = spec.dims[1], spec.group
             count, length = self._visible(axis, ended), self.content["lengths"][axis]
             inner[group] = arrays.group_metadata({})
@@ -181,10 +196,16 @@ class Disk:
             inner[f"{group}/{axis}"] = arrays.labels_metadata(axis, count, length)
             inner[f"{group}/chain"] = arrays.labels_metadata("chain", chains, chains)
         root = arrays.group_metadata({"inference_library": "ptx"}, inner)
-        for path, content in (*inner.items(), ("", root)):
-            file = self.root / path / "zarr.json"
-            if not file.exists() or file.read_bytes() != content:
-                files.write(file, content)
+        changed = {
+            file: content for path, content in inner.items() if _differs(file := self._zarr(path), content)
+        }
+        if changed:
+            files.write_all(changed)
+        if _differs(self._zarr(""), root):
+            files.write(self._zarr(""), root)
+
+    def _zarr(self, path: str) -> Path:
+        return self.root / path / "zarr.json"
 
     def _prune(self, number: int) -> None:
         """Remove checkpoints before the previous one: usually one, more after a crash just before this."""
@@ -213,6 +234,10 @@ class Disk:
         content = manifest.dump(self.content)
         manifest.write(self.directory, content, self.written)
         self.written = content
+
+
+def _differs(file: Path, content: bytes) -> bool:
+    return not file.exists() or file.read_bytes() != content
 
 
 def _length(rows: Rows) -> int:

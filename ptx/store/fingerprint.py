@@ -49,7 +49,7 @@ def of_model(target: Target) -> dict[str, Any]:
     """
     position = probe_position(target)
     halves, priors = compiled(_parts, (), target, position)(target, position)
-    terms = {name: float(np.sum(rows, dtype=np.float64)) for name, rows in halves.by_row.items()}
+    terms: dict[str, Any] = {name: _row_sums(np.asarray(rows)) for name, rows in halves.by_row.items()}
     terms |= {name: float(value) for name, value in halves.whole.items()}
     return {
         "name": _name(target.model),
@@ -59,6 +59,12 @@ def of_model(target: Target) -> dict[str, Any]:
         | {"all": float(halves.log_prior)},
         "log_likelihood": terms,
     }
+
+
+def _row_sums(rows: np.ndarray) -> dict[str, float]:
+    """Two sums: where one of them happens to be at a maximum, a changed likelihood hardly moves it."""
+    parts = {"all rows": rows, "every second row": rows[::2]}
+    return {name: float(np.sum(part, dtype=np.float64)) for name, part in parts.items()}
 
 
 def probe_position(target: Target) -> Position:

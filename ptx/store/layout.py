@@ -69,7 +69,11 @@ def _percent(text: str) -> str:
 
 
 def specs(target: Target, group: str, values: dict[str, np.ndarray], axis: str) -> dict[str, Spec]:
-    """The arrays of a group, by site or statistic, for values with axes (chain, draw or step, ...)."""
+    """The arrays of a group, by site or statistic, for values with axes (chain, draw or step, ...).
+
+    In alphabetical order, whatever order the values come in: names of axes depend on it.
+    """
+    values = dict(sorted(values.items()))
     named = variables(values)
     arrays = {named[name]: array for name, array in values.items()}
     known = {named[name]: dims for name, dims in site_dims(target).items() if name in named}

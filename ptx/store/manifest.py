@@ -88,7 +88,8 @@ def engine_of(content: dict[str, Any]) -> Any:
 
 def dump(content: dict[str, Any]) -> bytes:
     """The manifest's bytes; its own checksum included."""
-    body = {"format": FORMAT, "format_version": FORMAT_VERSION, **content}
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    body = header | content | header  # first in the file, and not what an older ptx wrote
     return json.dumps(body | {"sha256": _digest(body)}, indent=1).encode()
 
 
