@@ -107,6 +107,11 @@ def _bytes(target: Target, engine: Engine, states: States, lengths: dict[str, in
     return padded * draw + history + 3 * (state + lengths["draw"] * draw)
 
 
+def _used(directory: Path) -> int:
+    """Bytes of the draws that are there already."""
+    return sum(path.stat().st_size for path in (directory / layout.DRAWS).rglob("*") if path.is_file())
+
+
 def go_on(
     directory: Path, target: Target, engine: Engine, description: dict[str, Any], likes: States
 ) -> tuple[Disk, States, tuple[str, ...]]:
@@ -146,6 +151,8 @@ def go_on(
     if not (is_whole and disk.is_concluded):
         for name in ("attributes", "findings"):  # of the part of the run that ended here
             disk.content.pop(name, None)
+        needed = _bytes(target, engine, states, content["lengths"]) - _used(directory)
+        files.require_space(directory, needed)
         disk.save(states, "running", {})
     return disk, states, tuple(notes)
 

@@ -11,13 +11,22 @@ from ptx.store.layout import DATA
 
 
 def write(directory: Path, data: Data) -> Any:
-    """Write the arrays; return their structure, or None where it is not made of dicts, lists and tuples alone."""
+    """Write the arrays; return their structure, or None where it is not made of dicts, lists and tuples alone.
+
+    Raises:
+        FileExistsError: a file of that name holds something else.
+    """
     leaves: list[np.ndarray] = []
     try:
         structure = {"inputs": _encode(data.inputs, leaves), "targets": _encode(data.targets, leaves)}
     except TypeError:
         return None
-    files.write(directory / DATA, checkpoint.dump({str(i): leaf for i, leaf in enumerate(leaves)}))
+    path, content = directory / DATA, checkpoint.dump({str(i): leaf for i, leaf in enumerate(leaves)})
+    if path.exists() and path.read_bytes() != content:
+        raise FileExistsError(
+            f"{path}: holds other data, and no run is stored there; choose another directory"
+        )
+    files.write(path, content)
     return structure
 
 

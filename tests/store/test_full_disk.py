@@ -1,5 +1,6 @@
 """A disk that is full, or read-only: found before the run where it can be; afterwards the last save is intact."""
 
+import dataclasses
 import errno
 import re
 import shutil
@@ -68,6 +69,24 @@ def test_a_disk_that_fills_up_at_any_operation_loses_nothing(forever, whole, tmp
         assert not list(directory.rglob(f"{files.TEMPORARY}*"))
         runs.require_same(runs.values(runs.go_on(directory, ENGINE)), whole)
     assert stopped > counted.count // STRIDE[forever] // 2
+
+
+def test_room_for_more_draws_is_looked_for_before_a_run_grows(tmp_path, monkeypatch):
+    sampler = ENGINES["SGLD"]
+    runs.infer(sampler, tmp_path / "run")
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**6, 10**6 - 1000, 1000))
+    with pytest.raises(OSError, match=r"needs about [0-9,]+ bytes in .*run, and 1,000 are free"):
+        runs.infer(dataclasses.replace(sampler, num_draws=10**6), tmp_path / "run")
+    assert ptx.open_run(tmp_path / "run").num_draws == sampler.num_draws
+
+
+def test_data_of_another_kind_are_not_overwritten(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data.safetensors").write_bytes(b"mine")
+    with pytest.raises(FileExistsError, match=r"data\.safetensors: holds other data"):
+        runs.infer(ENGINE, tmp_path / "run")
+    assert (tmp_path / "run" / "data.safetensors").read_bytes() == b"mine"
 
 
 def test_the_error_is_in_the_event_log_when_there_is_room_for_it(tmp_path):
