@@ -35,8 +35,9 @@ class Current:
 def current(model: Callable) -> Callable:
     """The model itself where it is equal by value; else with what it reads: closures, globals, attributes, defaults.
 
-    Numbers, strings, tuples, dicts and NumPy arrays count by value, functions of the model's own module by what they
-    read in turn; lists and other objects by identity, so a change inside them is not seen.
+    Numbers, strings, tuples, lists, dicts and NumPy arrays count by value, functions of the model's own module by what
+    they read in turn, classes of that module and their objects by their attributes; other objects by identity, so a
+    change inside them is not seen.
     """
     if isinstance(model, Current) or type(model).__eq__ is not object.__eq__:
         return model
@@ -63,14 +64,17 @@ class _Same:
 
 
 def _value(value: Any, module: str, seen: set[int]) -> Any:
-    if isinstance(value, (types.ModuleType, type)):
+    if isinstance(value, types.ModuleType) or (isinstance(value, type) and value.__module__ != module):
         return None
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return type(value).__name__, value
     if id(value) in seen:  # met before on this walk: recursive functions, shared objects
         return _Same(value)
     seen.add(id(value))
-    if isinstance(value, tuple):
+    if isinstance(value, type):  # of the program's own module: it may hold settings
+        own = {name: entry for name, entry in vars(value).items() if not name.startswith("__")}
+        return _Same(value), _value(own, module, seen)
+    if isinstance(value, (tuple, list)):
         return tuple(_value(entry, module, seen) for entry in value)
     if isinstance(value, dict):
         return tuple((str(key), _value(entry, module, seen)) for key, entry in value.items())
@@ -87,8 +91,9 @@ def _value(value: Any, module: str, seen: set[int]) -> Any:
     if isinstance(value, types.FunctionType) and value.__module__ == module:
         return _Same(value.__code__), _function(value, module, seen)
     attributes = getattr(value, "__dict__", None) if type(value).__eq__ is object.__eq__ else None
-    own = callable(value) and isinstance(attributes, dict)
-    return _Same(value), _value(attributes, module, seen) if own else None
+    if not isinstance(attributes, dict) or not (callable(value) or type(value).__module__ == module):
+        return _Same(value)
+    return _Same(value), _value(attributes, module, seen), _value(type(value), module, seen)
 
 
 def _function(function: types.FunctionType, module: str, seen: set[int]) -> Any:

@@ -95,27 +95,30 @@ def _kept_bytes(engine: Engine, target: Target) -> int:
 def run_steps(run: Run, kept: Kept, chunk_size: int | None, show: Show, stop: Any, save: Any) -> str | None:
     """Advance all chains chunk by chunk to the last step, or to the chunk in which `stop` was set.
 
-    Returns the reason, in words, where a chain can go no further; then all end with that chunk.
+    Returns the reason, in words, where a chain can go no further; all end with that very step, whatever the chunks.
     """
     engine, watch = run.engine, Watch(run.engine, run.target)
+    reason = watch.recall(kept.num_steps, kept.arrays().history)
     count = chunk_size or 10
     begun_at = kept.num_steps
-    while kept.num_steps < engine.num_steps and (kept.num_steps == begun_at or not stop.is_set()):
-        first, begun = kept.num_steps, time.perf_counter()
-        positions, history = _run_chunk(run, first, count, kept)
-        done = next((values.shape[1] for values in history.values()), _count(run, first, count))
+    while kept.num_steps < engine.num_steps and not reason:
+        if kept.num_steps > begun_at and stop.is_set():
+            break
+        first, before, begun = kept.num_steps, list(run.states), time.perf_counter()
+        positions, history, done = _run_chunk(run, first, count, kept)
+        reason = watch.look(first, history)
+        if reason and reason.step + 1 < first + done:
+            run.states[:] = before
+            positions, history, done = _run_chunk(run, first, reason.step + 1 - first, kept)
         kept.add(positions, history, done)
         phase = "sampling" if engine.is_sampler else "fitting"
         show(phase, kept.num_steps, history, positions, kept.num_draws)
-        reason = watch.look(first, history)
-        if reason:
-            return reason
         if kept.due():
             save("running")
         if chunk_size is None:
             elapsed = max(time.perf_counter() - begun, 1e-6)
             count = int(np.clip(done * CHUNK_SECONDS / elapsed, 1, 8 * done))
-    return None
+    return reason.text if reason else None
 
 
 def _count(run: Run, first: int, wanted: int) -> int:
@@ -126,8 +129,8 @@ def _count(run: Run, first: int, wanted: int) -> int:
     return int(np.searchsorted(kept, max_kept, side="right")) if kept[-1] > max_kept else count
 
 
-def _run_chunk(run: Run, first: int, wanted: int, kept: Kept) -> tuple[dict, dict]:
-    """Kept positions and history of the next steps of all chains; where memory runs out, of half as many."""
+def _run_chunk(run: Run, first: int, wanted: int, kept: Kept) -> tuple[dict, dict, int]:
+    """Kept positions, history and number of the next steps of all chains; where memory runs out, of half as many."""
     while True:
         count = _count(run, first, wanted)
         # Compiled here: a thread would not see settings of this one, such as `jax.enable_x64(True)`.
@@ -143,7 +146,8 @@ def _run_chunk(run: Run, first: int, wanted: int, kept: Kept) -> tuple[dict, dic
             kept.event("out of memory", step=first, buffer=run.buffer[0], error=str(error)[:300])
             continue
         run.states[:] = [state for state, _, _ in parts]  # only when every chain has arrived
-        return _join_lanes([positions for _, positions, _ in parts]), _join_lanes([h for _, _, h in parts])
+        positions, history = (_join_lanes([part[i] for part in parts]) for i in (1, 2))
+        return positions, history, count
 
 
 def _advance(run: Run, programs: list[Any], first: int, count: int, i: int) -> tuple[Any, dict, dict]:

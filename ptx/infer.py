@@ -46,9 +46,9 @@ def infer(
             few seconds, so that nothing is lost: see `ptx.store` for the files. Where it holds an unfinished run of
             the same model, data, key and settings, that run goes on; a finished one is extended by a sampler with
             more `num_draws` (cyclical ones: by whole cycles), and returned as it is by an equal engine.
-        progress: on a terminal a table with a row a chain (phase, step, draws, step size, acceptance or loss, time left,
-            gradients a second) and a live R-hat of what the network computes; elsewhere a line every few seconds on the
-            standard error; nothing where the environment variable CI is set. It changes no draw.
+        progress: on a terminal a table with a row a chain (phase, step, draws, step size, acceptance or loss, time
+            left, gradients a second) and a live R-hat of what the network computes; elsewhere a line every few seconds
+            on the standard error; nothing where the environment variable CI is set. It changes no draw.
         chain_layout: `auto` (one thread a chain), `threads`, `loop`, `devices` (chains dealt over all devices), or
             `vectorised` (one program for all chains; equal in distribution, last bits differ).
         chunk_size: steps between two looks at the clock and at Ctrl-C; default about two seconds' worth. It changes
@@ -68,8 +68,7 @@ def infer(
     """
     rng_key = as_key(rng_key)
     chain_layout = layout.resolve(chain_layout)
-    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(f"chunk_size: expected a positive integer or None, got {chunk_size!r}")
+    chunk_size = _checked_size(chunk_size)
     if isinstance(engine, type) or not hasattr(engine, "is_sampler"):
         raise TypeError(f"engine: expected an engine such as ptx.inference.NUTS(), got {engine!r}")
     target = lower(model, data)
@@ -99,7 +98,7 @@ def resume(
     Raises:
         FileNotFoundError: no run there. Otherwise as `infer`: every difference is named.
     """
-    directory = Path(path)
+    directory, chunk_size = Path(path), _checked_size(chunk_size)
     read.require_run(directory)
     with files.locked(directory):
         content = read.load(directory, with_state=False).content
@@ -110,6 +109,14 @@ def resume(
         findings = engine.check(target)
         job = _Job(rng_key, target, engine, chain_layout, None, content["settings"].get("init (digest)"))
         return _infer(job, directory, findings, progress, chunk_size)
+
+
+def _checked_size(chunk_size: Any) -> int | None:
+    if chunk_size is None:
+        return None
+    if not isinstance(chunk_size, (int, np.integer)) or isinstance(chunk_size, bool) or chunk_size < 1:
+        raise ValueError(f"chunk_size: expected a positive integer or None, got {chunk_size!r}")
+    return int(chunk_size)
 
 
 def _infer(
@@ -140,7 +147,7 @@ def _infer(
     arrays = kept.arrays()
     if drawn is not kept:
         arrays = arrays._replace(draws=drawn.arrays().draws, parameters=None)
-    attributes = clock.seconds() | {
+    attributes = (clock.seconds() if is_new else clock.before) | {
         "chain_layout": job.chain_layout,
         "seed": [int(word) for word in np.ravel(jax.random.key_data(job.rng_key))],
         "num_steps": kept.num_steps,

@@ -49,7 +49,10 @@ class Posterior:
     @property
     def num_draws(self) -> int:
         """Draws of each chain; fewer than asked for when the run was interrupted."""
-        return next((values.shape[1] for values in self.draws.values()), self.engine.num_draws)
+        none = (
+            0 if self.parameters is not None else self.engine.num_draws
+        )  # of a stored run, of a model without sites
+        return next((values.shape[1] for values in self.draws.values()), none)
 
     def __repr__(self) -> str:
         known = {} if self.target is None else {site.name: site.shape for site in self.target.sites}

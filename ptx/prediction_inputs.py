@@ -43,13 +43,14 @@ def check_draws(posterior: Posterior) -> None:
         raise TypeError(f"posterior: expected what ptx.infer returns, got {type(posterior).__name__}")
     if posterior.target is None:
         raise ValueError(
-            "posterior: a stored run that was opened without its model; use ptx.open_run(path, model) to predict"
+            "posterior: a stored run that was opened without its model; use ptx.open_run(path, model); "
+            "predictions, log likelihoods and ArviZ trees need it"
         )
     names = {site.name for site in posterior.target.sites}
     if set(posterior.draws) != names or posterior.num_draws == 0:
         raise ValueError(
             f"posterior: {posterior.num_draws} draws a chain of {sorted(posterior.draws) or 'no site'}, and the model "
-            f"has the latent sites {sorted(names)}; run ptx.infer until there is a draw"
+            f"has the latent sites {sorted(names)}; run ptx.infer, or ptx.resume, until there is one"
         )
     lead = (posterior.num_chains, posterior.num_draws)
     for site in posterior.target.sites:

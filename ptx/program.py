@@ -240,19 +240,25 @@ def class_probabilities(msg: Message) -> jax.Array | None:
     """
     fn = base(msg["fn"])
     if isinstance(fn, (dist.CategoricalLogits, dist.BernoulliLogits)):
-        logits = jnp.asarray(fn.logits)
-        logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+        logits = _wide(fn.logits)
         binary = isinstance(fn, dist.BernoulliLogits)
         # sigmoid(-x) keeps the digits that 1 - sigmoid(x) loses
         probs = jax.nn.sigmoid(jnp.stack([-logits, logits], -1)) if binary else jax.nn.softmax(logits, -1)
     elif isinstance(fn, dist.CategoricalProbs):
-        probs = jnp.asarray(fn.probs)
+        probs = _wide(fn.probs)
+        if jnp.asarray(fn.probs).dtype != probs.dtype:  # rounding to 16 bits moved their sum
+            probs /= probs.sum(-1, keepdims=True)
     elif isinstance(fn, dist.BernoulliProbs):
-        probs = jnp.asarray(fn.probs)
+        probs = _wide(fn.probs)
         probs = jnp.stack([1 - probs, probs], -1)
     else:
         return None
     return jnp.broadcast_to(probs, (*msg["fn"].shape(), probs.shape[-1]))
+
+
+def _wide(values: Any) -> jax.Array:
+    array = jnp.asarray(values)
+    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
 def plate_names(msg: Message, shape: tuple[int, ...]) -> tuple[str | None, ...]:

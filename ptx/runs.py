@@ -78,7 +78,7 @@ def summary(directory: Path, below: Path) -> Summary:
     return Summary(
         state_of(directory, content).split(" (")[0],
         f"{content['steps']}/{engine.num_steps}",
-        f"{content['kept']}/{engine.num_draws}",
+        f"{content['draws']}/{engine.num_draws}",
         time_left(content, engine),
         str(len(found)) if isinstance(found, list) else "n/a",
         type(engine).__name__,
@@ -128,7 +128,7 @@ def description(directory: Path) -> str:
         "settings": [", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)],
         "versions": [", ".join(f"{n.removesuffix('_version')} {value}" for n, value in _items(versions))],
         "steps": [f"{content['steps']} of {engine.num_steps} in each of {content['num_chains']} chains"],
-        "draws": [f"{content['kept']} of {engine.num_draws} of each chain"],
+        "draws": [f"{content['draws']} of {engine.num_draws} of each chain"],
         "time": [_time(content, engine)],
         "findings": _findings(content),
         "damage": list(saved.notes),

@@ -118,6 +118,10 @@ def given(target: Target, init: Any, num_chains: int) -> Position:
             raise ValueError(
                 "init: the posterior holds no draw (interrupted in warm-up?), so no chain has a last one"
             )
+        if init.target is None:
+            raise ValueError(
+                "init: a stored run that was opened without its model; use ptx.open_run(path, model)"
+            )
         _require_same_supports(target, init.target)
         last = {name: values[:, -1] for name, values in init.draws.items()}
         init = {name: values[np.arange(num_chains) % len(values)] for name, values in last.items()}

@@ -36,7 +36,8 @@ class Limits(NamedTuple):
         """Raise ValueError unless all are positive integers."""
         for name, value in self._asdict().items():
             optional = name != "max_bytes" and value is None
-            if not optional and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not optional and (not is_integer or value < 1):
                 raise ValueError(f"{name}: expected a positive integer, got {value!r}")
 
 

@@ -52,6 +52,30 @@ def test_a_changed_attribute_is_seen():
     assert sd(holder) == pytest.approx(0.01, rel=0.2)
 
 
+class Settings:
+    scale = 1.0
+    many = [1.0]  # noqa: RUF012
+
+
+PLAIN = Settings()
+
+
+def reads_a_class(inputs, targets=None):
+    w = numpyro.sample("w", dist.Normal(0, Settings.scale * PLAIN.many[0]))
+    with numpyro.plate("rows", inputs.shape[0]):
+        numpyro.sample("y", dist.Normal(w, 1.0), obs=targets)
+
+
+def test_a_changed_class_object_or_list_is_seen(monkeypatch):
+    assert sd(reads_a_class) == pytest.approx(1.0, rel=0.2)
+    monkeypatch.setattr(Settings, "scale", 0.01)
+    assert sd(reads_a_class) == pytest.approx(0.01, rel=0.2)
+    monkeypatch.setattr(PLAIN, "many", [100.0], raising=False)
+    assert sd(reads_a_class) == pytest.approx(1.0, rel=0.2)
+    PLAIN.many[0] = 1000.0
+    assert sd(reads_a_class) == pytest.approx(10.0, rel=0.2)
+
+
 def test_closures_partials_and_arrays_count_by_value():
     def closed(value):
         def inner(inputs, targets=None):

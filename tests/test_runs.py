@@ -46,7 +46,7 @@ def run(finished, tmp_path):
 def killed(run):
     """The run as `kill -9` would have left it, were it in the middle."""
     content = manifest.read(run / manifest.MANIFEST)
-    content |= {"state": "running", "steps": 26, "kept": 6}
+    content |= {"state": "running", "steps": 26, "draws": 6}
     (run / manifest.MANIFEST).write_bytes(manifest.dump(content))
     return run
 

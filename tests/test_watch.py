@@ -82,18 +82,32 @@ def test_a_step_size_that_shrinks_for_ever_stops_the_run(engine):
     assert posterior.num_draws == 0
 
 
-def look(pattern):
+@pytest.mark.parametrize("name", STUCK)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_where_a_run_stops_does_not_depend_on_chunks_or_interruption(name, tmp_path):
+    engine = dataclasses.replace(STUCK[name], num_chains=2)
+    found = [fit(engine, walled, init=START, chunk_size=size) for size in (1, 64, None)]
+    stored = fit(engine, walled, init=START, chunk_size=30, store=tmp_path / "run")
+    again = ptx.resume(tmp_path / "run", walled, progress=False)
+    for posterior in (*found, stored, again):
+        assert posterior.attributes["stopped"] == found[0].attributes["stopped"]
+        assert posterior.attributes["num_steps"] == found[0].attributes["num_steps"]
+        for site, values in found[0].draws.items():
+            assert np.array_equal(posterior.draws[site], values)
+
+
+def look(pattern, parts=7):
     target = ptx.lower(regression, regression_data())
     history = {
         "nonfinite": np.array([pattern], bool),
         "nonfinite_index": np.where([pattern], 1, -1),
     }
     watch = Watch(SGLD(), target)
-    parts = np.array_split(np.arange(len(pattern)), 7)  # a row may cross chunks
-    found = [
-        watch.look(part[0], {name: values[:, part] for name, values in history.items()}) for part in parts
-    ]
-    return next((reason for reason in found if reason), None)
+    for part in np.array_split(np.arange(len(pattern)), parts):  # a row may cross chunks
+        reason = watch.look(part[0], {name: values[:, part] for name, values in history.items()})
+        if reason:
+            return reason.text
+    return None
 
 
 def test_a_row_of_nonfinite_gradients_is_counted_across_chunks():
@@ -103,8 +117,9 @@ def test_a_row_of_nonfinite_gradients_is_counted_across_chunks():
 
 
 def test_one_finite_gradient_between_failures_is_no_progress():
-    assert look([True, False] * MOST_NONFINITE) is not None
-    assert look([True, False, False] * MOST_NONFINITE) is None
+    for parts in (1, 7, 2 * MOST_NONFINITE):
+        assert f"step {2 * MOST_NONFINITE - 2}:" in look([True, False] * MOST_NONFINITE, parts)
+        assert look([True, False, False] * MOST_NONFINITE, parts) is None
 
 
 def test_memory_that_runs_out_halves_the_chunk_and_changes_no_draw(monkeypatch):

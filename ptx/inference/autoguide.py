@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from jaxtyping import Array, Float
 from numpyro.distributions import ImproperUniform, biject_to, constraints
@@ -55,7 +56,16 @@ def check_settings(engine: Any) -> None:
         raise ValueError(f"{where}={name!r} follows the gradient of the whole data; use batch_size=None")
     if name == "AutoDelta" and engine.num_draws != 1:
         raise ValueError(f"{where}='AutoDelta' is one point, so all draws are equal; use num_draws=1")
+    if isinstance(engine.guide_options, tuple):
+        object.__setattr__(engine, "guide_options", _plain(engine.guide_options))
     _check_options(where, name, engine.guide_options)
+
+
+def _plain(value: Any) -> Any:
+    """The options with Python's numbers for NumPy's, so that the engine's repr can be evaluated."""
+    if isinstance(value, tuple):
+        return tuple(_plain(entry) for entry in value)
+    return value.item() if isinstance(value, (np.number, np.bool_)) else value
 
 
 def available() -> list[str]:

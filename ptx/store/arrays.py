@@ -132,11 +132,12 @@ def read_chunk(root: Path, spec: Spec, index: int, num_chains: int, length: int)
         raise ValueError(
             f"{path}: missing; these draws are lost, and the run cannot be used as it is"
         ) from None
-    if found != size + CHECKSUM_BYTES or _checksum(content[:size]) != content[size:]:
+    if found != size + CHECKSUM_BYTES:
         raise ValueError(
-            f"{path}: damaged ({found} bytes, expected {size + CHECKSUM_BYTES}, or a checksum that differs); "
-            "these draws are not what was written"
+            f"{path}: damaged, {found} bytes instead of the {size + CHECKSUM_BYTES} that were written"
         )
+    if _checksum(content[:size]) != content[size:]:
+        raise ValueError(f"{path}: damaged, its checksum differs; these draws are not what was written")
     values = np.frombuffer(content[:size], np.dtype(spec.dtype).newbyteorder("<"))
     return values.reshape(num_chains, length, *spec.shape).astype(spec.dtype, copy=False)
 

@@ -145,7 +145,6 @@ def go_on(
         )
     disk = Disk(directory, target, engine, content | {"engine": description["engine"]})
     disk.load(saved)
-    disk.event("resume", step=disk.num_steps, draws=disk.num_draws, notes=notes)
     disk.repair()
     is_whole = disk.num_steps >= engine.num_steps and disk.num_draws >= engine.num_draws
     if not (is_whole and disk.is_concluded):
@@ -153,6 +152,7 @@ def go_on(
             disk.content.pop(name, None)
         needed = _bytes(target, engine, states, content["lengths"]) - _used(directory)
         files.require_space(directory, needed)
+        disk.event("resume", step=disk.num_steps, draws=disk.num_draws, notes=notes)
         disk.save(states, "running", {})
     return disk, states, tuple(notes)
 
@@ -160,13 +160,13 @@ def go_on(
 def require_same(directory: Path, content: dict[str, Any], description: dict[str, Any]) -> None:
     """Raise ValueError, naming every difference, unless a run was made as described; the engine is another check."""
     recorded = {
-        name: content[name] for name in ("model", "data", "rng_key", "settings") if name in description
+        name: content[name] for name in ("settings", "rng_key", "data", "model") if name in description
     }
     recorded["data"] = {name: value for name, value in recorded["data"].items() if name != "structure"}
     wanted = {name: description[name] for name in recorded}
     found = fingerprint.differences(recorded, wanted)
     if found:
-        raise ValueError(f"{directory} holds a run of something else: {'; '.join(found)}")
+        raise ValueError(f"{directory} holds a run of something else: {fingerprint.listed(found)}")
 
 
 def _require_extension(content: dict[str, Any], engine: Engine) -> None:

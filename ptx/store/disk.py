@@ -15,7 +15,7 @@ from ptx.posterior import is_identity
 from ptx.store import arrays, checkpoint, files, layout, manifest
 from ptx.store.arrays import Spec, storable
 from ptx.store.layout import CHECKPOINT, CHECKPOINTS, DRAWS, EVENTS
-from ptx.store.read import Saved, arrays_of, pending, specs_of
+from ptx.store.read import Saved, arrays_of, draws_of, pending, specs_of
 from ptx.target import Position, Target
 
 SAVE_SECONDS = 5.0  # between two saves, or 50 times what the last one took
@@ -24,8 +24,9 @@ SAVE_SECONDS = 5.0  # between two saves, or 50 times what the last one took
 class Disk:
     """Where a run's draws go, and its state.
 
-    `add` takes what a chunk of steps gave; full store chunks become files. `save` makes everything so far durable: the
-    checkpoint with the state and the draws that fill no chunk yet, then the manifest, which alone says what counts.
+    `add` takes what a chunk of steps gave; full store chunks become files, which are never written again. `save` makes
+    everything so far durable: a file of the draws that fill no chunk yet, the checkpoint with the state and the same
+    draws, then the manifest, which alone says what counts.
     """
 
     def __init__(self, directory: Path, target: Target, engine: Any, content: dict[str, Any]) -> None:
@@ -45,7 +46,7 @@ class Disk:
     @property
     def num_draws(self) -> int:
         """Draws of each chain so far."""
-        return self.counts["draw"] + _length(self.pending["draw"])
+        return self._visible("draw")
 
     @property
     def num_steps(self) -> int:
@@ -61,7 +62,7 @@ class Disk:
         """Go on from a save: whole chunks count, the other draws come from the checkpoint."""
         self.written = saved.written
         self.specs = specs_of(self.content)
-        for axis, done in (("draw", self.content["kept"]), ("step", self.content["steps"])):
+        for axis, done in (("draw", self.content["draws"]), ("step", self.content["steps"])):
             rows = pending(saved.tensors, axis)
             self.pending[axis] = rows
             self.counts[axis] = done - _length(rows) if rows else 0  # an engine without info has no history
@@ -114,13 +115,12 @@ class Disk:
 
     def repair(self) -> None:
         """Write labels and metadata again where they are not as they were written; they follow from the manifest."""
-        ended = self.content["state"] != "running"
         for group, axis in {(spec.group, spec.dims[1]) for spec in self.specs.values()}:
-            for index in range(-(-self._visible(axis, ended) // self.content["lengths"][axis])):
+            for index in range(-(-self._visible(axis) // self.content["lengths"][axis])):
                 contents = self._labels(group, axis, index)
                 if contents:
                     files.write_all(contents)
-        self.write_metadata(ended)
+        self.write_metadata()
 
     def _groups(self, axis: str, rows: Rows) -> dict[str, Rows]:
         """Rows by zarr group: parameters on their supports, what they were made of, and statistics."""
@@ -156,12 +156,12 @@ class Disk:
             OSError: with path and bytes; the last save stays valid.
         """
         begun = time.monotonic()
-        ended = state != "running"
-        if ended:  # what fills no chunk becomes a file too, so that readers of zarr see it
-            for axis in ("draw", "step"):
-                if _length(self.pending[axis]):
-                    self._write_chunk(axis, self.pending[axis])
-        self.write_metadata(ended)
+        for axis in ("draw", "step"):
+            if _length(
+                self.pending[axis]
+            ):  # fills no chunk yet; the file is replaced by one that begins with it
+                self._write_chunk(axis, self.pending[axis])
+        self.write_metadata()
         tensors: Rows = {}
         for lane, value in enumerate(states):
             tensors |= checkpoint.state_tensors(f"state/{lane}", value)
@@ -171,9 +171,8 @@ class Disk:
         name, data = f"{number:08d}.safetensors", checkpoint.dump(tensors)
         files.write(self.directory / CHECKPOINTS / name, data)
         self.content |= seconds
-        self.content |= {"state": state, "save": number, "draws": self._visible("draw", ended)}
-        self.content["visible_steps"] = self._visible("step", ended)
-        self.content["kept"] = self.num_draws
+        self.content |= {"state": state, "save": number, "draws": self.num_draws}
+        self.content["visible_steps"] = self._visible("step")
         self.content["checkpoint"] = {"file": name, "sha256": files.sha256(data)}
         self.content["arrays"] = [[name, *spec] for name, spec in self.specs.items()]
         self._write_manifest()
@@ -181,16 +180,16 @@ class Disk:
         self.saved_at = time.monotonic()
         self.save_seconds = self.saved_at - begun
 
-    def _visible(self, axis: str, ended: bool) -> int:
-        return self.counts[axis] + (_length(self.pending[axis]) if ended else 0)
+    def _visible(self, axis: str) -> int:
+        return self.counts[axis] + _length(self.pending[axis])
 
-    def write_metadata(self, ended: bool) -> None:
+    def write_metadata(self) -> None:
         """`zarr.json` of every array and group, for the draws that readers may see; the root, which has all, last."""
         chains = self.engine.num_chains
         inner: dict[str, bytes] = {}
         for _, spec in sorted(self.specs.items()):
             axis, group = spec.dims[1], spec.group
-            count, length = self._visible(axis, ended), self.content["lengths"][axis]
+            count, length = self._visible(axis), self.content["lengths"][axis]
             inner[group] = arrays.group_metadata({})
             inner[f"{group}/{spec.variable}"] = arrays.array_metadata(spec, chains, count, length)
             inner[f"{group}/{axis}"] = arrays.labels_metadata(axis, count, length)
@@ -215,13 +214,11 @@ class Disk:
 
     def arrays(self) -> Arrays:
         """All of it, to be read lazily; after the last save."""
-        of_draws, unconstrained, statistics = layout.groups(self.engine)
-        parameters = arrays_of(self.directory, self.content, of_draws)
-        draws = parameters | arrays_of(self.directory, self.content, unconstrained)
-        history = arrays_of(self.directory, self.content, layout.HISTORY)
-        return Arrays(
-            draws, arrays_of(self.directory, self.content, statistics), history, parameters if draws else None
-        )
+        of_draws, unconstrained, of_statistics = layout.groups(self.engine)
+        groups = (of_draws, unconstrained)
+        parameters, draws = draws_of(self.directory, self.content, groups, self.target)
+        statistics = arrays_of(self.directory, self.content, of_statistics)
+        return Arrays(draws, statistics, arrays_of(self.directory, self.content, layout.HISTORY), parameters)
 
     def conclude(self, attributes: dict[str, Any], findings: tuple[str, ...]) -> None:
         """Keep what a reader must know beside the draws."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from ptx.compiled import compiled
 from ptx.data import Data
 from ptx.target import Halves, Position, Target
 
+MOST_SHOWN, MOST_LISTED = 200, 8  # characters of a value, differences in a message
 TOLERANCE = (
     1e-5  # of a float32 sum: two machines round differently, another prior or likelihood differs by more
 )
@@ -43,38 +45,50 @@ def of_start(init: Any) -> str | None:
 
 
 def of_model(target: Target) -> dict[str, Any]:
-    """Sites with shapes and supports, likelihood terms, and the value of each part of the density at one position.
+    """Sites with shapes and supports, likelihood terms, and the parts of the density at two positions.
 
-    The program itself cannot be compared, but a changed prior changes its log density, and a changed likelihood its.
+    The program itself cannot be compared, but a changed prior changes the log density of its site, and a changed
+    likelihood that of some of the rows looked at: the sum over all, and up to eight rows by themselves, since a sum may
+    be at its maximum, where it hardly moves.
     """
-    position = probe_position(target)
-    halves, priors = compiled(_parts, (), target, position)(target, position)
-    terms: dict[str, Any] = {name: _row_sums(np.asarray(rows)) for name, rows in halves.by_row.items()}
-    terms |= {name: float(value) for name, value in halves.whole.items()}
+    log_prior: dict[str, float] = {}
+    log_likelihood: dict[str, dict[str, float]] = {}
+    for place, position in probe_positions(target).items():
+        halves, priors = compiled(_parts, (), target, position)(target, position)
+        for name, value in (*priors.items(), ("all sites", halves.log_prior)):
+            log_prior[f"{name} ({place})"] = float(value)
+        for name, rows in halves.by_row.items():
+            found = log_likelihood.setdefault(name, {})
+            found |= {f"{key} ({place})": value for key, value in _row_values(np.asarray(rows)).items()}
+        for name, value in halves.whole.items():
+            log_likelihood.setdefault(name, {})[f"whole ({place})"] = float(value)
     return {
         "name": _name(target.model),
         "sites": {site.name: _site(site) for site in target.sites},
         "terms": sorted(term.name for term in target.terms),
-        "log_prior": {name: float(value) for name, value in priors.items()}
-        | {"all": float(halves.log_prior)},
-        "log_likelihood": terms,
+        "log_prior": log_prior,
+        "log_likelihood": log_likelihood,
     }
 
 
-def _row_sums(rows: np.ndarray) -> dict[str, float]:
-    """Two sums: where one of them happens to be at a maximum, a changed likelihood hardly moves it."""
-    parts = {"all rows": rows, "every second row": rows[::2]}
-    return {name: float(np.sum(part, dtype=np.float64)) for name, part in parts.items()}
+def _row_values(rows: np.ndarray) -> dict[str, float]:
+    some = np.unique(np.linspace(0, len(rows) - 1, 8).round().astype(int))
+    return {"all rows": float(np.sum(rows, dtype=np.float64))} | {f"row {n}": float(rows[n]) for n in some}
 
 
-def probe_position(target: Target) -> Position:
-    """A position that depends on nothing but the shapes: 0.3 sin(1), 0.3 sin(2), ... site by site."""
-    position = {}
-    for site in target.sites:
-        count = math.prod(site.unconstrained_shape)
-        values = 0.3 * np.sin(np.arange(1, count + 1)).reshape(site.unconstrained_shape)
-        position[site.name] = jnp.asarray(values, jnp.result_type(float))
-    return position
+def probe_positions(target: Target) -> dict[str, Position]:
+    """Two positions that depend on the shapes alone: `0.3 sin k` and `3 cos k` with k = 1, 2, ... in each site."""
+    waves = {"near": lambda k: 0.3 * np.sin(k), "far": lambda k: 3 * np.cos(k)}
+    return {
+        place: {
+            site.name: jnp.asarray(
+                wave(np.arange(1, math.prod(site.unconstrained_shape) + 1)).reshape(site.unconstrained_shape),
+                jnp.result_type(float),
+            )
+            for site in target.sites
+        }
+        for place, wave in waves.items()
+    }
 
 
 def _parts(target: Target, position: Position) -> tuple[Halves, dict[str, Any]]:
@@ -94,9 +108,9 @@ def _site(site: Any) -> dict[str, Any]:
 
 
 def _name(model: Any) -> str:
-    """The repr of a model that is equal by value; the name of a function, whose repr holds an address."""
+    """The name of a function, or the repr of a model; without addresses, which differ in every process."""
     written = getattr(model, "program", model)
-    return getattr(written, "__qualname__", None) or repr(written)
+    return getattr(written, "__qualname__", None) or re.sub(r" at 0x[0-9a-fA-F]+", "", repr(written))
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
@@ -116,9 +130,23 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
             return []
     elif old == new:
         return []
-    return [f"{name}: {_short(old)}, now {_short(new)}"]
+    start = max(0, _first_difference(old, new) - 40) if isinstance(old, str) and isinstance(new, str) else 0
+    return [f"{name}: {_short(old, start)}, now {_short(new, start)}"]
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."
+def listed(found: list[str]) -> str:
+    """The first differences in words, and how many more there are."""
+    more = f"; and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    return "; ".join(found[:MOST_LISTED]) + more
+
+
+def _first_difference(old: str, new: str) -> int:
+    """Where two long texts part; 0 for those that are shown whole."""
+    pairs = enumerate(zip(old, new, strict=False))
+    same = next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
+    return same if max(len(old), len(new)) > MOST_SHOWN else 0
+
+
+def _short(value: Any, start: int) -> str:
+    text = repr(value[start:] if start else value)
+    return ("..." if start else "") + (text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "...")

@@ -17,8 +17,8 @@ def open_run(path: str | Path, model: Any = None, data: Any = None) -> Posterior
             `log_likelihood` refuse.
         data: the data of the run; by default those that the run stored.
 
-    A run that goes on, or was killed, shows the draws that fill whole chunks; the others are in its checkpoint, and
-    come with `ptx.resume`. Files are compared with their checksums when they are read.
+    A run that goes on, or was killed, shows what its last save holds. Files are compared with their checksums when they
+    are read.
 
     Raises:
         FileNotFoundError: no run there. ValueError: damaged, of a newer format, or of another model or data, each
@@ -33,8 +33,7 @@ def open_run(path: str | Path, model: Any = None, data: Any = None) -> Posterior
         parts = {"model": fingerprint.of_model(target), "data": fingerprint.of_data(target.data)}
         begin.require_same(directory, content, parts)
     of_draws, unconstrained, statistics = layout.groups(engine)
-    parameters = read.arrays_of(directory, content, of_draws)
-    draws = parameters | read.arrays_of(directory, content, unconstrained)
+    parameters, draws = read.draws_of(directory, content, (of_draws, unconstrained), target)
     known = (content.get("attributes") or {}) if content["state"] != "running" else {}
     attributes = {
         "engine": repr(engine),
@@ -49,10 +48,9 @@ def open_run(path: str | Path, model: Any = None, data: Any = None) -> Posterior
     }
     findings = tuple(content.get("findings") or ()) if known else ()
     if content["state"] == "running":
-        hidden = content["kept"] - content["draws"]
         findings += (
-            f"{type(engine).__name__}: not finished: {content['steps']} of {engine.num_steps} steps were saved, and "
-            f"{hidden} draws of each chain are in the checkpoint alone; ptx.resume goes on",
+            f"{type(engine).__name__}: not finished: {content['steps']} of {engine.num_steps} steps were saved; "
+            "ptx.resume goes on",
         )
     return Posterior(
         target,

@@ -8,6 +8,7 @@ import numpy as np
 from ptx.store import checkpoint, files, layout, manifest
 from ptx.store.arrays import DTYPES, Spec, Stored
 from ptx.store.layout import CHECKPOINT, CHECKPOINTS, DRAWS
+from ptx.target import Target
 
 MOST_AXES = 32
 
@@ -84,7 +85,7 @@ def checked(content: dict[str, Any], path: Path) -> dict[str, Any]:
         and bool(CHECKPOINT.fullmatch(content["checkpoint"]["file"])),
         f"checkpoint file {content['checkpoint'].get('file')!r}",
     )
-    for name in ("steps", "draws", "save", "visible_steps", "kept", "num_chains"):
+    for name in ("steps", "draws", "save", "visible_steps", "num_chains"):
         value = content.get(name)
         require(
             isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53, f"{name} {value!r}"
@@ -136,6 +137,19 @@ def arrays_of(directory: Path, content: dict[str, Any], group: str) -> dict[str,
             stored = Stored(directory / DRAWS, spec, content["num_chains"], count, length)
             found[name.removeprefix(f"{group}/")] = stored
     return found
+
+
+def draws_of(
+    directory: Path, content: dict[str, Any], groups: tuple[str, str], target: Target | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters and unconstrained draws by site; where there is none yet, arrays of no draw."""
+    parameters: dict[str, Any] = arrays_of(directory, content, groups[0])
+    draws = parameters | arrays_of(directory, content, groups[1])
+    if not draws and target is not None:
+        lead = (content["num_chains"], 0)
+        parameters = {site.name: np.empty((*lead, *site.shape), np.float32) for site in target.sites}
+        draws = {site.name: np.empty((*lead, *site.unconstrained_shape), np.float32) for site in target.sites}
+    return parameters, draws
 
 
 def pending(tensors: dict[str, np.ndarray], axis: str) -> dict[str, np.ndarray]:

@@ -67,9 +67,9 @@ def refused(directory, match, **changes):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"scale": 1.001}, r"model\.log_prior\.noise/scale: "),
-        ({"w_scale": 2.001}, r"model\.log_prior\.w: "),
-        ({"noise": 0.301}, r"model\.log_likelihood\.y\.every second row: "),
+        ({"scale": 1.001}, r"model\.log_prior\.noise/scale \(near\): "),
+        ({"w_scale": 2.001}, r"model\.log_prior\.w \(near\): "),
+        ({"noise": 0.301}, r"model\.log_likelihood\.y\.row 0 \(near\): "),
         ({"name": "scale"}, r"model\.sites\.noise/scale: missing; model\.sites\.scale: not there before"),
         ({"size": 4}, r"model\.sites\.w\.shape: \[3\], now \[4\]"),
         ({"truncated": True}, r"model\.sites\.noise/scale\.support: 'Positive.*, now 'Interval"),
