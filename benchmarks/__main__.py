@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from benchmarks import chains, gradients, rivals, stored
+from benchmarks import chains, dirichlet, gradients, rivals, stored
 from ptx.version import versions
 
 
@@ -23,6 +23,7 @@ def main() -> None:
         "lowered": gradients.lowered,
         "nuts": rivals.nuts,
         "two chains": chains.two_chains,
+        "dirichlet attention": dirichlet.attention,
         "store overhead": stored.overhead,
         "store memory": stored.memory,
         "cold start": lambda repeats: chains.cold_start(min(repeats, 5)),

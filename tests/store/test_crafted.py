@@ -30,7 +30,7 @@ def template(tmp_path_factory):
     directory = tmp_path_factory.mktemp("template") / "run"
     with pytest.MonkeyPatch.context() as patch:
         runs.save_always(patch.setattr)
-        with faults.operations(200, faults.crash), pytest.raises(faults.Crash):
+        with faults.operations(85, faults.crash), pytest.raises(faults.Crash):
             runs.infer(ENGINE, directory)
     (directory / manifest.PREVIOUS).unlink()  # so that there is no way back
     return directory
@@ -264,7 +264,9 @@ def test_a_checkpoint_elsewhere_is_refused(run, bad):
 )
 def test_forged_numbers_are_refused(run, changes):
     forge(run, **changes)
-    opens = changes.keys() & {"rng_key", "settings", "visible_steps"}
+    opens = changes.keys() & {"rng_key", "settings", "visible_steps"} or changes == {
+        "draws": 1
+    }  # fewer can be read
     require_refused(run, verbs=["resume"] if opens else ["open", "resume"])
 
 
@@ -309,12 +311,16 @@ def test_a_link_in_place_of_a_directory_is_refused(run, name, tmp_path):
     assert runs.tree(victim, "") == before
 
 
-def test_a_link_in_place_of_a_draw_file_is_replaced_and_not_written_through(run, tmp_path):
-    whole = runs.values(runs.infer(ENGINE))
-    chunk = run / "draws.zarr/posterior/w/c/0/1/0"
+def test_a_link_in_place_of_a_draw_file_is_replaced_and_not_written_through(tmp_path):
+    run = tmp_path / "run"
+    with faults.operations(45, faults.crash), pytest.raises(faults.Crash):
+        runs.infer(ENGINE, run)
+    whole = runs.values(runs.infer(ENGINE, tmp_path / "whole"))
+    later = (path.relative_to(tmp_path / "whole") for path in sorted((tmp_path / "whole").rglob("c/0/*")))
+    chunk = next(run / path for path in later if not (run / path).exists())  # not written yet
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    chunk.unlink(missing_ok=True)
+    chunk.parent.mkdir(exist_ok=True)
     chunk.symlink_to(victim)
     runs.require_same(runs.values(runs.resume(run)), whole)
     assert victim.read_text() == "mine"
@@ -352,7 +358,7 @@ def named(*names):
 def test_any_name_of_a_site_stays_inside_the_run(tmp_path):
     model, directory = named(*NAMES), tmp_path / "outer" / "run"
     whole = runs.values(runs.infer(ENGINE, model=model))
-    with faults.operations(200, faults.crash), pytest.raises(faults.Crash):
+    with faults.operations(85, faults.crash), pytest.raises(faults.Crash):
         runs.infer(ENGINE, directory, model=model)
     stored = runs.resume(directory, model=model)
     runs.require_same(runs.values(stored), whole)

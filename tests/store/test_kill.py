@@ -89,7 +89,7 @@ def test_crash_after_crash_changes_nothing(name, whole, tmp_path):
     """Every process gets a few operations further than the last save, or none."""
     rng = np.random.default_rng(3)
     num_crashes = 0
-    while crashes(tmp_path / "run", name, int(rng.integers(1, 200))):
+    while crashes(tmp_path / "run", name, int(rng.integers(1, 90))):
         num_crashes += 1
         assert num_crashes < 500
     assert num_crashes > 2
