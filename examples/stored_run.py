@@ -23,22 +23,32 @@ network = models.VisionTransformer(
 )
 model = models.bayesian(network, prior=priors.normal(scale="fan_in"), likelihood=likelihoods.categorical)
 train = ptx.Data(digits.train.inputs[:200], digits.train.targets[:200])
-engine = inference.SGLD(num_warmup=1000, num_draws=800, thin=5, step_size=1e-4, batch_size=50, num_chains=2)
+engine = inference.SGLD(
+    num_warmup=10000, num_draws=1000, thin=20, step_size=1e-4, batch_size=50, num_chains=2
+)
 
 if len(sys.argv) > 1:  # the process that will be killed
     ptx.infer(0, model, train, engine, store=sys.argv[1], chunk_size=50, progress=False)
     sys.exit()
 
 # %% [markdown]
-# The victim: another process, killed as soon as it has saved something.
+# The victim: another process, killed as soon as it has saved some draws.
 
 # %%
 directory = Path(tempfile.mkdtemp()) / "run"
+
+
+def saved_draws() -> int:
+    """Draws of the last save; none before the first."""
+    return ptx.open_run(directory).num_draws if (directory / "manifest.json").exists() else 0
+
+
 victim = subprocess.Popen([sys.executable, __file__, str(directory)])
-while not (directory / "manifest.json").exists() and victim.poll() is None:
+while saved_draws() == 0 and victim.poll() is None:
     time.sleep(0.1)
 victim.kill()
 victim.wait()
+assert 0 < saved_draws() < engine.num_draws
 print(ptx.open_run(directory))
 
 # %% [markdown]
@@ -55,7 +65,7 @@ print(f"{resumed.num_draws} draws of {len(whole.draws)} sites, equal bit for bit
 # A finished run of a sampler grows: more draws, as if they had been asked for at the start.
 
 # %%
-longer = dataclasses.replace(engine, num_draws=1000)
+longer = dataclasses.replace(engine, num_draws=1200)
 grown = ptx.infer(0, model, train, longer, store=directory, progress=False)
 predictive = ptx.predict(1, grown, digits.test.inputs[:100], sites=["targets"])  # reads draws chunk by chunk
 accuracy = np.mean(predictive.mean_probabilities().argmax(-1) == digits.test.targets[:100])

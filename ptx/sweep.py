@@ -37,7 +37,7 @@ class Limits(NamedTuple):
         for name, value in self._asdict().items():
             optional = name != "max_bytes" and value is None
             is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not optional and (not is_integer or value < 1):
+            if not optional and (not is_integer or int(value) < 1):
                 raise ValueError(f"{name}: expected a positive integer, got {value!r}")
 
 

@@ -78,8 +78,8 @@ def test_a_crash_at_any_file_operation_changes_nothing(name, whole, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ENGINES if name not in EVERY_OPERATION])
-def test_a_crash_at_any_file_operation_changes_nothing_for_every_engine(name, whole, tmp_path):
-    for at in range(whole(name)[2]):
+def test_a_crash_at_every_fourth_file_operation_changes_nothing_for_every_engine(name, whole, tmp_path):
+    for at in range(list(ENGINES).index(name) % 4, whole(name)[2], 4):
         assert crashes(tmp_path / str(at), name, at), at
         require_whole(tmp_path / str(at), name, whole(name))
 
