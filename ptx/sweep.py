@@ -35,9 +35,9 @@ class Limits(NamedTuple):
     def check(self) -> None:
         """Raise ValueError unless all are positive integers."""
         for name, value in self._asdict().items():
-            optional = name != "max_bytes" and value is None
-            is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not optional and (not is_integer or int(value) < 1):
+            if name != "max_bytes" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise ValueError(f"{name}: expected a positive integer, got {value!r}")
 
 
