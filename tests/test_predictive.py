@@ -518,3 +518,18 @@ def test_a_model_that_needs_targets_is_told_so():
 def test_bad_chunks_are_refused(classified, bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         ptx.predict(0, classified, INPUTS, **bad)
+
+
+def test_probabilities_in_bfloat16_are_widened_and_sum_to_one():
+    def narrow(inputs, targets=None):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([3, 7]).to_event(2))
+        probs = jax.nn.softmax(inputs @ w, -1).astype(jnp.bfloat16)
+        with numpyro.plate("rows", inputs.shape[0]):
+            numpyro.sample("y", dist.Categorical(probs=probs, validate_args=False), obs=targets)
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(30, 3)), rng.integers(0, 7, 30)
+    posterior = ptx.infer(0, narrow, data, ptx.inference.Prior(num_draws=5), progress=False)
+    probabilities = ptx.predict(1, posterior, data[0]).probabilities["y"]
+    assert probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-6)
