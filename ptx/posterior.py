@@ -94,10 +94,11 @@ def _constrain_all(target: Target, flat: dict[str, np.ndarray], chunk: int = 256
     for first in range(0, count, chunk):
         rows = np.minimum(np.arange(first, first + chunk), count - 1)  # one shape, so one compilation
         batch = jax.tree.map(lambda values, rows=rows: jax.numpy.asarray(values[rows]), flat)
-        constrained = compiled(_constrain, (), target, batch)(target, batch)
+        constrained = compiled(constrain_draws, (), target, batch)(target, batch)
         parts.append(jax.tree.map(lambda values, n=count - first: np.asarray(values)[:n], constrained))
     return jax.tree.map(lambda *values: np.concatenate(values), *parts)
 
 
-def _constrain(target: Target, batch: Position) -> Position:
+def constrain_draws(target: Target, batch: Position) -> Position:
+    """Values on their supports for positions with a leading axis of draws."""
     return jax.vmap(target.constrain)(batch)

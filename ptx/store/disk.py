@@ -11,12 +11,12 @@ import numpy as np
 
 from ptx.compiled import compiled
 from ptx.kept import Arrays, Rows
-from ptx.posterior import is_identity
+from ptx.posterior import constrain_draws, is_identity
 from ptx.store import arrays, checkpoint, files, layout, manifest
 from ptx.store.arrays import Spec, storable
 from ptx.store.layout import CHECKPOINT, CHECKPOINTS, DRAWS, EVENTS
 from ptx.store.read import Saved, arrays_of, draws_of, pending, specs_of
-from ptx.target import Position, Target
+from ptx.target import Target
 
 SAVE_SECONDS = 5.0  # between two saves, or 50 times what the last one took
 
@@ -141,7 +141,7 @@ class Disk:
         for chain in range(self.engine.num_chains):
             entries = np.minimum(np.arange(length), _length(draws) - 1)
             batch = {name: jax.numpy.asarray(values[chain, entries]) for name, values in draws.items()}
-            values = compiled(_constrain, (), self.target, batch)(self.target, batch)
+            values = compiled(constrain_draws, (), self.target, batch)(self.target, batch)
             chains.append({name: storable(np.asarray(values[name]))[: _length(draws)] for name in changed})
         return {name: np.stack([chain[name] for chain in chains]) for name in changed}
 
@@ -239,7 +239,3 @@ def _differs(file: Path, content: bytes) -> bool:
 
 def _length(rows: Rows) -> int:
     return next((values.shape[1] for values in rows.values()), 0)
-
-
-def _constrain(target: Target, batch: Position) -> Position:
-    return jax.vmap(target.constrain)(batch)
