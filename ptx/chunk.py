@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ptx.target import Position, Target
+from ptx.threefry import fused
 
 CHAIN_START, CHAIN_STEPS, CHAIN_DRAWS = 0, 1, 2  # streams of a chain's key
 BUFFER_BYTES = 32 * 2**20  # kept draws a chunk may hold on the device
@@ -78,7 +79,7 @@ def steps(
 
     def step(state: Any, index: Array) -> tuple[Any, dict[str, Array], Position]:
         key_step, key_draw = jax.random.split(jax.random.fold_in(rng_key, index))
-        state, info = engine.step(key_step, target, state, index)
+        state, info = engine.step(fused(key_step), target, state, index)
         return state, info, engine.draw(key_draw, target, state) if engine.is_sampler else {}
 
     def body(offset: Array, carry: Chunk) -> Chunk:

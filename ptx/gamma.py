@@ -4,11 +4,11 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from ptx.gamma_gradient import log_gamma_gradient
+from ptx.threefry import threefry_2x32
 
 # Each round fills at least 95 % of the words it works on, so that 256 rounds leave an entry empty with a
 # probability far below 1e-200; the bound is there so that no accelerator can ever be held by the loop.
@@ -117,14 +117,14 @@ def _uniforms(seed: UInt32[Array, "2"], rounds: Array, size: int, dtype: jnp.dty
     """Uniform on (-1, 1) and on (0, 1), one pair an entry; 32 random bits each, or 64 in float64."""
     entry = lax.iota(jnp.uint32, size)
     if dtype != jnp.float64:
-        first, second = _threefry(seed, entry, jnp.broadcast_to(rounds, entry.shape))
+        first, second = threefry_2x32(seed, entry, jnp.broadcast_to(rounds, entry.shape))
         half = lax.bitcast_convert_type(
             second >> 1, jnp.int32
         )  # signed integers convert faster than unsigned
         symmetric = lax.bitcast_convert_type(first, jnp.int32).astype(dtype)
         return (symmetric + 0.5) * 2.0**-31, (half.astype(dtype) + 0.5) * 2.0**-31
-    high = _threefry(seed, entry, jnp.broadcast_to(2 * rounds, entry.shape))
-    low = _threefry(seed, entry, jnp.broadcast_to(2 * rounds + 1, entry.shape))
+    high = threefry_2x32(seed, entry, jnp.broadcast_to(2 * rounds, entry.shape))
+    low = threefry_2x32(seed, entry, jnp.broadcast_to(2 * rounds + 1, entry.shape))
     first, second = (_unit(*words) for words in zip(high, low, strict=True))
     return 2 * first - 1, second
 
@@ -132,20 +132,3 @@ def _uniforms(seed: UInt32[Array, "2"], rounds: Array, size: int, dtype: jnp.dty
 def _unit(high: Array, low: Array) -> Array:
     """A float64 on (0, 1) from 64 bits."""
     return (high.astype(jnp.float64) + (low.astype(jnp.float64) + 0.5) * 2.0**-32) * 2.0**-32
-
-
-def _threefry(seed: UInt32[Array, "2"], first: Array, second: Array) -> tuple[Array, Array]:
-    """Threefry-2x32 with 20 rounds (Salmon et al. 2011): two random words from a counter of two words.
-
-    The same function as JAX's own generator, but of plain elementwise operations, which XLA fuses into what uses
-    the bits: on CPU several times faster than `jax.random.bits`, whose words take a pass over memory every four rounds.
-    """
-    keys = (seed[0], seed[1], seed[0] ^ seed[1] ^ np.uint32(0x1BD11BDA))
-    first, second = first + keys[0], second + keys[1]
-    for group in range(5):
-        for distance in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
-            first = first + second
-            second = ((second << distance) | (second >> (32 - distance))) ^ first
-        first = first + keys[(group + 1) % 3]
-        second = second + keys[(group + 2) % 3] + np.uint32(group + 1)
-    return first, second

@@ -93,15 +93,6 @@ def test_entries_are_independent_of_each_other():
     assert np.abs(neighbours).max() < 4
 
 
-def test_random_words_are_those_of_jax():
-    from jax.extend.random import threefry_2x32
-
-    seed = jnp.asarray([7, 2**31 + 5], jnp.uint32)
-    counters = jnp.arange(10, dtype=jnp.uint32)
-    ours = gamma._threefry(seed, counters[:5], counters[5:])
-    np.testing.assert_array_equal(np.concatenate(ours), threefry_2x32(seed, counters))
-
-
 def test_derivative_is_that_of_the_quantile_everywhere():
     """Shapes 1e-4 to 1e4, probabilities 1e-6 to 1 - 1e-6, against 50-digit series (tools/fit_gamma_gradient.py)."""
     rows = np.asarray(json.loads(REFERENCE.read_text())["rows"])
