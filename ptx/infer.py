@@ -221,5 +221,7 @@ def _saving(kept: Kept, run: Run, clock: _Clock) -> Iterator[Any]:
         yield lambda state: kept.save(run.states, state, clock.seconds())
     except BaseException as error:
         with suppress(OSError):  # a full disk: the error itself says so
+            kept.settle()
+        with suppress(OSError):
             kept.event("error", error=f"{type(error).__name__}: {error}"[:1000])
         raise

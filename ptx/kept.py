@@ -57,6 +57,10 @@ class Kept(Protocol):
         """Make everything so far durable."""
         ...
 
+    def settle(self) -> None:
+        """Wait for what is being written."""
+        ...
+
     def event(self, event: str, **details: Any) -> None:
         """Note what happened."""
         ...
@@ -97,6 +101,9 @@ class Memory:
 
     def save(self, states: list[Any], state: str, seconds: dict[str, float]) -> None:
         """Nothing is durable."""
+
+    def settle(self) -> None:
+        """Nothing is being written."""
 
     def event(self, event: str, **details: Any) -> None:
         """Nothing is noted."""

@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from ptx.store.layout import CHECKPOINT, CHECKPOINTS, DRAWS, EVENTS
 from ptx.store.read import Saved, arrays_of, draws_of, pending, specs_of
 from ptx.target import Target
 
-SAVE_SECONDS = 5.0  # between two saves, or 50 times what the last one took
+SAVE_SECONDS = 10.0  # between two saves, or 100 times what the last one took
 
 
 class Disk:
     """Where a run's draws go, and its state.
 
-    `add` takes what a chunk of steps gave; full store chunks become files, which are never written again. `save` makes
-    everything so far durable: a file of the draws that fill no chunk yet, the checkpoint with the state and the same
-    draws, then the manifest, which alone says what counts.
+    `add` takes what a chunk of steps gave; full store chunks become files, which are never written again, by a thread
+    of its own while the next steps run. `save` makes everything so far durable: it waits for those, writes a file of
+    the draws that fill no chunk yet, the checkpoint with the state and the same draws, then the manifest, which alone
+    says what counts.
     """
 
     def __init__(self, directory: Path, target: Target, engine: Any, content: dict[str, Any]) -> None:
@@ -37,6 +39,8 @@ class Disk:
         self.pending: dict[str, Rows] = {"draw": {}, "step": {}}
         self.counts = {"draw": 0, "step": 0}  # rows in full chunks
         self.saved_at, self.save_seconds = -math.inf, 0.0
+        self.writer = ThreadPoolExecutor(1, "ptx-store")
+        self.writing: Future[None] | None = None
 
     @property
     def root(self) -> Path:
@@ -93,12 +97,24 @@ class Disk:
         for name, values in rows.items():
             pending[name] = np.concatenate([pending[name], values], axis=1) if name in pending else values
         while _length(pending) >= length:
-            self._write_chunk(axis, {name: values[:, :length] for name, values in pending.items()})
+            contents = self._chunk(axis, {name: values[:, :length] for name, values in pending.items()})
+            self.settle()
+            self.writing = self.writer.submit(files.write_all, contents)
             self.counts[axis] += length
             pending = {name: values[:, length:] for name, values in pending.items()}
         self.pending[axis] = {name: values.copy() for name, values in pending.items()}
 
-    def _write_chunk(self, axis: str, rows: Rows) -> None:
+    def settle(self) -> None:
+        """Wait until the last full chunk is on disk.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        writing, self.writing = self.writing, None
+        if writing:
+            writing.result()
+
+    def _chunk(self, axis: str, rows: Rows) -> dict[Path, bytes]:
         length = self.content["lengths"][axis]
         index = self.counts[axis] // length
         contents: dict[Path, bytes] = {}
@@ -107,7 +123,7 @@ class Disk:
                 self.specs[f"{group}/{name}"] = spec
                 contents |= arrays.chunk_file(self.root, spec, index, values[name], length)
             contents |= self._labels(group, axis, index)
-        files.write_all(contents)
+        return contents
 
     def _labels(self, group: str, axis: str, index: int) -> dict[Path, bytes]:
         labels = arrays.labels_file(self.root, group, axis, index, self.content["lengths"][axis])
@@ -146,8 +162,8 @@ class Disk:
         return {name: np.stack([chain[name] for chain in chains]) for name in changed}
 
     def due(self) -> bool:
-        """Whether it is time to save: not more than about 2 % of the time goes into it."""
-        return time.monotonic() - self.saved_at >= max(SAVE_SECONDS, 50 * self.save_seconds)
+        """Whether it is time to save: not more than about 1 % of the time goes into it."""
+        return time.monotonic() - self.saved_at >= max(SAVE_SECONDS, 100 * self.save_seconds)
 
     def save(self, states: list[Any], state: str, seconds: dict[str, float]) -> None:
         """Make everything so far durable; `state` is one of running, interrupted, stopped, finished.
@@ -156,11 +172,10 @@ class Disk:
             OSError: with path and bytes; the last save stays valid.
         """
         begun = time.monotonic()
+        self.settle()
         for axis in ("draw", "step"):
-            if _length(
-                self.pending[axis]
-            ):  # fills no chunk yet; the file is replaced by one that begins with it
-                self._write_chunk(axis, self.pending[axis])
+            if _length(self.pending[axis]):  # fills no chunk; the file is replaced by one that begins with it
+                files.write_all(self._chunk(axis, self.pending[axis]))
         self.write_metadata()
         tensors: Rows = {}
         for lane, value in enumerate(states):
