@@ -11,6 +11,9 @@ import jax.numpy as jnp
 
 from ptx import program
 from ptx.sites import Observed, Predicted, simulate
+from ptx.threefry import fused
+
+ROW_STREAM = 2**32 - 1  # apart from the sites of the program, which count from 0
 
 
 def predicted_values(
@@ -20,15 +23,17 @@ def predicted_values(
     rows: tuple,
     kept: tuple[str, ...],
     simulated: bool,
+    at_mean: bool,
     rng_key: jax.Array,
     draw: Any,
     batch: Any,
 ) -> tuple[dict, dict]:
-    """The kept sites at one draw, by (kind, site)."""
-    rng_key = jax.random.fold_in(jax.random.fold_in(rng_key, draw["chain"]), draw["draw"])
-    rng_key = jax.random.fold_in(rng_key, batch["row"][0])
+    """The kept sites at one draw, by (kind, site); latents that carry their own posterior are drawn from it."""
+    rng_key = _key(rng_key, draw, batch)
+    row_key = None if at_mean else fused(jax.random.fold_in(rng_key, ROW_STREAM))
     position = _position(rows, draw, batch)
-    trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]))
+    num_rows = len(batch["row"])
+    trace = simulate(model, observed, rng_key, position, batch["inputs"], num_rows, row_key=row_key)
     values = {("deterministic", name): trace[name]["value"] for name in kept if name in found.deterministic}
     for name in kept:
         if name in found.classes:
@@ -49,7 +54,8 @@ def reproducible_values(
 ) -> tuple[dict, dict]:
     """All that is not random about a prediction: deterministic sites, and log densities of the drawn ones."""
     position = _position(rows, draw, batch)
-    trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]), found.drawn)
+    fixed = found.drawn + found.fresh
+    trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]), fixed)
     values = {("deterministic", name): trace[name]["value"] for name in found.deterministic}
     values |= {("log_prob", name): program.log_prob(trace[name]) for name in found.drawn}
     return _rows_first(found, values)
@@ -66,9 +72,11 @@ def _rows_first(found: Predicted, values: dict[tuple[str, str], jax.Array]) -> t
 def log_densities(
     model: Callable, terms: tuple, rows: tuple, per: str, shared: None, draw: Any, batch: Any
 ) -> tuple[dict, dict]:
-    """Log densities of the batch's rows at one draw, by site."""
+    """Log densities of the batch's rows at one draw, by site; latents that carry their own posterior are drawn from it,
+    with a key of the draw and the row."""
     inputs, targets = batch["data"]
-    trace, _ = program.run(model, inputs, targets, program.from_position(_position(rows, draw, batch)))
+    assign = program.from_position(_position(rows, draw, batch))
+    trace, _ = program.run(model, inputs, targets, assign, row_key=_key(jax.random.key(0), draw, batch))
     by_row = {}
     for name, axis in terms:
         log_prob = jnp.moveaxis(program.log_prob_by_entry(trace[name]), axis, 0)
@@ -79,6 +87,12 @@ def log_densities(
         over_rows = jax.vmap(program.total)
         by_row[name] = over_rows(log_prob) if per == "row" else jax.vmap(over_rows)(log_prob)
     return by_row, {}
+
+
+def _key(rng_key: jax.Array, draw: Any, batch: Any) -> jax.Array:
+    """Of this draw and this row."""
+    rng_key = jax.random.fold_in(jax.random.fold_in(rng_key, draw["chain"]), draw["draw"])
+    return jax.random.fold_in(rng_key, batch["row"][0])
 
 
 def _position(rows: tuple, draw: Any, batch: Any) -> dict[str, jax.Array]:

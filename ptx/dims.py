@@ -52,7 +52,8 @@ def site_dims(target: Target) -> dict[str, Dims]:
     latent = {
         site.name: target_dims(target, site.name, len(site.shape)) or site.plates for site in target.sites
     }
-    return latent | {site.name: _observed_dims(target, site) for site in observed_sites(target)}
+    layered = {name: names for name, names in target.dims if name.startswith("attention.") and name not in latent}
+    return layered | latent | {site.name: _observed_dims(target, site) for site in observed_sites(target)}
 
 
 def target_dims(target: Target, name: str, ndim: int) -> Dims:
@@ -66,6 +67,19 @@ def _observed_dims(target: Target, site: Observed) -> Dims:
     if site.row_axis is None:
         return tuple(named)
     return (named.pop(site.row_axis) or "row", *named)
+
+
+def stacked_layers(target: Target, values: dict[str, Any]) -> dict[str, Any]:
+    """Latents of one kind a layer, as `attention.probs.0` and so on, as one array `attention.probs` with an axis `layer`
+    behind the rows; others, and arrays on disk, as they are."""
+    layers: dict[str, list[str]] = {}
+    for site in target.sites:
+        kind, _, number = site.name.rpartition(".")
+        if site.amortised and number.isdigit() and isinstance(values.get(site.name), np.ndarray):
+            layers.setdefault(kind, []).append(site.name)
+    new = {kind: np.stack([values[name] for name in names], axis=3) for kind, names in layers.items()}
+    joined = {name for names in layers.values() for name in names}
+    return {name: array for name, array in values.items() if name not in joined} | new
 
 
 def usable_dims(

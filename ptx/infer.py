@@ -71,7 +71,7 @@ def infer(
     chunk_size = _checked_size(chunk_size)
     if isinstance(engine, type) or not hasattr(engine, "is_sampler"):
         raise TypeError(f"engine: expected an engine such as ptx.inference.NUTS(), got {engine!r}")
-    target = lower(model, data)
+    target = lower(model, data, amortised=not engine.is_sampler)
     findings = engine.check(target)
     if not target.sites:
         return empty(target, engine, chain_layout)
@@ -104,7 +104,8 @@ def resume(
         content = read.load(directory, with_state=False).content
         engine = manifest.engine_of(content)
         rng_key = begin.recorded_key(content)
-        target = lower(model, data_file.read(directory, content["data"]) if data is None else data)
+        rows = data_file.read(directory, content["data"]) if data is None else data
+        target = lower(model, rows, amortised=not engine.is_sampler)
         chain_layout = "vectorised" if content["settings"].get("chains") == "vectorised" else "threads"
         findings = engine.check(target)
         job = _Job(rng_key, target, engine, chain_layout, None, content["settings"].get("init (digest)"))

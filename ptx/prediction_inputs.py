@@ -37,6 +37,45 @@ class Flat:
         return self.values[np.divmod(np.arange(self.shape[0])[entries], self.values.shape[1])]
 
 
+class Repeated:
+    """An array of axes (draw, ...), each entry `times` times in succession."""
+
+    def __init__(self, values: Flat, times: int) -> None:
+        self.values, self.times = values, times
+        self.shape = (values.shape[0] * times, *values.shape[1:])
+        self.dtype = values.dtype
+
+    def __getitem__(self, entries: Any) -> np.ndarray:
+        return self.values[np.arange(self.shape[0])[entries] // self.times]
+
+
+def repeated(
+    draws: dict[str, Any], target: Target, num_draws: int, row_draws: Any
+) -> tuple[dict[str, Any], int]:
+    """Each draw `row_draws` times ("mean": once), numbered on; and how many a chain has then.
+
+    Raises:
+        TypeError, ValueError: no positive integer and not "mean"; a target whose rows have no posterior of their own.
+    """
+    if row_draws == 1:
+        return draws, num_draws
+    if row_draws != "mean" and (not isinstance(row_draws, (int, np.integer)) or isinstance(row_draws, bool)):
+        raise TypeError(f"row_draws: expected a positive integer or 'mean', got {row_draws!r}")
+    if not target.is_amortised:
+        raise ValueError(
+            f"row_draws={row_draws!r}: this posterior has no latents that carry their own posterior (attention rows "
+            "fitted by MAP or SVI); leave it out"
+        )
+    if row_draws == "mean":
+        return draws, num_draws
+    if row_draws < 1:
+        raise ValueError(f"row_draws: expected a positive integer or 'mean', got {row_draws!r}")
+    times = int(row_draws)
+    number = np.repeat(draws["draw"], times) * times + np.tile(np.arange(times), len(draws["draw"]))
+    position = {name: Repeated(values, times) for name, values in draws["position"].items()}
+    return {"chain": np.repeat(draws["chain"], times), "draw": number, "position": position}, num_draws * times
+
+
 def check_draws(posterior: Posterior) -> None:
     """Raise unless the posterior holds (chain, draw, *unconstrained shape) for every site of its target."""
     if not isinstance(posterior, Posterior):

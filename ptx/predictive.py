@@ -11,10 +11,19 @@ from jaxtyping import Float
 
 from ptx.at_draw import log_densities, predicted_values, reproducible_values
 from ptx.posterior import Posterior
-from ptx.prediction_inputs import checked_data, checked_inputs, flat_draws, require_term_a_row, warn_nonfinite
-from ptx.sites import Predicted, observed_sites, predicted_sites
+from ptx.prediction_inputs import (
+    checked_data,
+    checked_inputs,
+    flat_draws,
+    repeated,
+    require_term_a_row,
+    warn_nonfinite,
+)
+from ptx.sites import Predicted, fresh_sites, observed_sites, predicted_sites
 from ptx.start import as_key
+from ptx.structure import Site
 from ptx.sweep import Limits, rows_agree, sweep
+from ptx.target import Target
 
 MAX_BYTES = 2**26  # on CPU larger chunks leave the cache and take twice the time
 KINDS = ("deterministic", "probabilities", "targets")
@@ -76,6 +85,7 @@ def predict(
     *,
     sites: Collection[str] | None = None,
     simulated: bool = True,
+    row_draws: int | Literal["mean"] = 1,
     draw_chunk: int | None = None,
     row_chunk: int | None = None,
     max_bytes: int = MAX_BYTES,
@@ -86,8 +96,12 @@ def predict(
         rng_key: a JAX key or an integer seed; it counts for simulated targets alone.
         posterior: of any engine.
         inputs: shaped like the training inputs, but for the number of rows.
-        sites: deterministic and observed sites to keep; all by default. What is left out is not computed.
+        sites: deterministic and observed sites to keep; all by default but `attention.probs`, the attention rows, which
+            are many. What is left out is not computed.
         simulated: draw targets; without it `targets` is empty.
+        row_draws: of a fit by MAP or SVI with latents that carry their own posterior (attention rows): how many draws of
+            them each draw of the posterior gets, so that there are num_draws x row_draws draws a chain; "mean" puts
+            them at their posterior mean. Probabilities of several draws are averaged, as those of any draws are.
         draw_chunk: draws evaluated at a time; by default what fits into `max_bytes`, by an upper bound from the
             program's own array sizes. It changes no number beyond rounding.
         row_chunk: rows evaluated at a time; the same.
@@ -97,6 +111,9 @@ def predict(
     chain, draw, row) alone: what is drawn for a row depends on no other row and on no chunk. A program whose rows hang
     together (one multivariate normal, a mean over rows; noticed by comparing some rows together and one by one, at
     three positions) is run on all rows at once, in chunks of draws.
+
+    A sampler's attention rows are known for the training inputs alone. Other inputs get rows from the prior given the
+    other latents, which is their exact posterior, as no target speaks of them.
 
     Cost: one forward pass a draw and row. Warns where values are not finite.
 
@@ -108,21 +125,25 @@ def predict(
     rng_key, limits = as_key(rng_key), Limits(draw_chunk, row_chunk, max_bytes)
     limits.check()
     target, draws = posterior.target, flat_draws(posterior)
+    draws, num_draws = repeated(draws, target, posterior.num_draws, row_draws)
     inputs, num_rows = checked_inputs(target, inputs)
-    found, observed = predicted_sites(target, inputs, num_rows), observed_sites(target)
+    fresh = fresh_sites(target, inputs)
+    found, observed = predicted_sites(target, inputs, num_rows, fresh), observed_sites(target)
     kept = _kept(found, sites)
-    rows = tuple((site.name, site.row_axis) for site in target.sites if site.row_axis is not None)
+    draws["position"] = {name: values for name, values in draws["position"].items() if name not in fresh}
+    rows = tuple((site.name, site.row_axis) for site in _of_rows(target) if site.name not in fresh)
     static = (target.model, observed, found, rows)
     batch = {"row": np.arange(num_rows), "inputs": inputs}
     separable = found.separable and all(
         _agree(static, rng_key, place, batch) for place in _some_places(draws)
     )
     by_row, by_draw = sweep(
-        predicted_values, (*static, kept, simulated), rng_key, draws, batch, separable, limits
+        predicted_values, (*static, kept, simulated, row_draws == "mean"), rng_key, draws, batch, separable, limits
     )
     values = {**by_row, **by_draw}
     warn_nonfinite("predict", values)
-    shaped = {name: posterior_shaped(posterior, array) for name, array in values.items()}
+    lead = posterior.num_chains, num_draws
+    shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in values.items()}
     kinds = {kind: {site: array for (of, site), array in shaped.items() if of == kind} for kind in KINDS}
     return Predictive(
         **kinds, inputs=inputs, num_rows=num_rows, row_sites=frozenset(site for _, site in by_row)
@@ -150,6 +171,9 @@ def log_likelihood(
         row_chunk: as in `predict`.
         max_bytes: as in `predict`.
 
+    Latents that carry their own posterior (attention rows fitted by MAP or SVI) are drawn from it, one draw for each
+    draw of the posterior and row, always the same; their KL is no part of this.
+
     Sums are accumulated in float32 or wider. Warns where values are NaN or infinite.
 
     Raises:
@@ -163,17 +187,27 @@ def log_likelihood(
     draws = flat_draws(posterior)
     target = checked_data(posterior.target, data)
     require_term_a_row(target)
-    terms = tuple((term.name, term.row_axis) for term in target.terms if term.row_axis is not None)
-    rows = tuple((site.name, site.row_axis) for site in target.sites if site.row_axis is not None)
+    terms = tuple(
+        (term.name, term.row_axis)
+        for term in target.terms
+        if term.row_axis is not None and not term.amortised
+    )
+    rows = tuple((site.name, site.row_axis) for site in _of_rows(target))
     static = (target.model, terms, rows, per)
     batch = {
         "row": np.arange(target.num_rows),
         "data": jax.tree.map(np.asarray, (target.data.inputs, target.data.targets)),
     }
-    separable = all(rows_agree(log_densities, static, None, place, batch) for place in _some_places(draws))
+    separable = target.is_amortised or all(
+        rows_agree(log_densities, static, None, place, batch) for place in _some_places(draws)
+    )
     values, _ = sweep(log_densities, static, None, draws, batch, separable, limits)
     warn_nonfinite("log_likelihood", values)
     return {name: posterior_shaped(posterior, array) for name, array in values.items()}
+
+
+def _of_rows(target: Target) -> list[Site]:
+    return [site for site in target.sites if site.row_axis is not None]
 
 
 def posterior_shaped(posterior: Posterior, array: np.ndarray) -> np.ndarray:
@@ -202,7 +236,7 @@ def _some_places(draws: Any) -> list[Any]:
 def _kept(found: Predicted, sites: Collection[str] | None) -> tuple[str, ...]:
     names = found.deterministic + found.drawn
     if sites is None:
-        return names
+        return tuple(name for name in names if name != "attention.probs")
     if isinstance(sites, str) or not set(sites) <= set(names):
         raise ValueError(f"sites: expected a collection of names out of {sorted(names)}, got {sites!r}")
     return tuple(name for name in names if name in sites)

@@ -10,6 +10,8 @@ from numpyro import handlers
 from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
 
+from ptx.amortised import Amortised, integrate, is_amortised, leave_out
+from ptx.log_gamma_simplex import LogGammaSimplex
 from ptx.simplex import bijection
 
 Message = dict[str, Any]
@@ -17,19 +19,25 @@ Assign = Callable[[Message], Any]
 
 
 class Latent(NamedTuple):
-    """A latent site met in a run: its distribution, value, unconstrained value and log |d value / d unconstrained|."""
+    """A latent site met in a run: its distribution and value, its unconstrained value and log |d value / d unconstrained|;
+    where its coordinates have a density of their own, that one in place of prior and Jacobian."""
 
     message: Message
     unconstrained: jax.Array
     log_jacobian: jax.Array
+    log_density: jax.Array | None = None
 
 
 class _Assign(Messenger):
-    """Gives every latent site the unconstrained value that `assign(message)` returns, mapped to its support."""
+    """Gives every latent site the unconstrained value that `assign(message)` returns, mapped to its support.
 
-    def __init__(self, fn: Callable, assign: Assign) -> None:
+    With `amortised`, sites that carry their own posterior are drawn from it instead, with `row_key`.
+    """
+
+    def __init__(self, fn: Callable, assign: Assign, amortised: bool, row_key: jax.Array | None) -> None:
         super().__init__(fn)
         self.assign = assign
+        self.amortised, self.row_key = amortised, row_key
         self.latents: dict[str, Latent] = {}
         self.names: dict[str, str] = {}
 
@@ -44,23 +52,39 @@ class _Assign(Messenger):
         msg["is_observed"] = msg["is_observed"] or msg["value"] is not None  # `substitute` inside the program
         if msg["is_observed"]:
             return
+        if self.amortised and is_amortised(msg):
+            key = self.row_key
+            return integrate(msg, None if key is None else jax.random.fold_in(key, len(self.names)))
+        if msg["infer"].get("amortised_only") and not self.amortised:
+            return leave_out(msg)
         unconstrained = self.assign(msg)
         if unconstrained is None:  # a site left free: the handler above draws it
             return
         transform = _transform(msg)
         msg["value"] = transform(unconstrained)
+        if isinstance(transform, LogGammaSimplex):
+            density = total(transform.log_density(unconstrained))
+            self.latents[msg["name"]] = Latent(msg, unconstrained, jnp.zeros(()), density)
+            return
         log_jacobian = transform.log_abs_det_jacobian(unconstrained, msg["value"])
         self.latents[msg["name"]] = Latent(msg, unconstrained, total(log_jacobian))
 
 
 def run(
-    model: Callable, inputs: Any, targets: Any, assign: Assign, rng_key: jax.Array | None = None
+    model: Callable,
+    inputs: Any,
+    targets: Any,
+    assign: Assign,
+    rng_key: jax.Array | None = None,
+    row_key: jax.Array | None = None,
 ) -> tuple[dict[str, Message], dict[str, Latent]]:
     """Run the program once; return its trace and what was assigned to its latent sites.
 
-    Sites that `assign` leaves free (it returns None) are drawn with `rng_key`. Nothing leaks to handlers outside.
+    Sites that `assign` leaves free (it returns None) are drawn with `rng_key`. Of an `Amortised` model, sites that carry
+    their own posterior are drawn from it with `row_key`, or put at its mean. Nothing leaks to handlers outside.
     """
-    assigned = _Assign(model, assign)
+    inner = model.fn if isinstance(model, _Freed) else model
+    assigned = _Assign(model, assign, isinstance(inner, Amortised), row_key)
     program = assigned if rng_key is None else handlers.seed(assigned, rng_key)
     with handlers.block():
         trace = handlers.trace(program).get_trace(inputs, targets)
@@ -118,10 +142,12 @@ def run_freed(
     rng_key: jax.Array,
     shapes: dict[str, tuple[int, ...]],
     fixed: tuple[str, ...] = (),
+    row_key: jax.Array | None = None,
 ) -> dict[str, Message]:
     """The trace of the program at a position, without targets: observed sites are drawn, expanded to batch `shapes`;
     those in `fixed` take a value that their support alone determines."""
-    return run(_Freed(model, rng_key, shapes, fixed), inputs, None, from_position(position))[0]
+    freed = _Freed(model, rng_key, shapes, fixed)
+    return run(freed, inputs, None, from_position(position), row_key=row_key)[0]
 
 
 def from_position(position: dict[str, jax.Array]) -> Assign:
@@ -156,6 +182,8 @@ def from_start(rng_key: jax.Array, radius: float = 2.0) -> Assign:
 
 def _transform(msg: Message) -> Any:
     """The bijection from the reals to the site's support."""
+    if msg["infer"].get("coordinates") is not None:
+        return _coordinates(msg)
     if msg["fn"].support.is_discrete:
         raise ValueError(
             f"site '{msg['name']}': a discrete latent ({type(base(msg['fn'])).__name__}), which no engine of ptx "
@@ -171,6 +199,24 @@ def _transform(msg: Message) -> Any:
         ) from None
 
 
+def _coordinates(msg: Message) -> LogGammaSimplex:
+    """Those that the site asks for."""
+    name, fn = msg["infer"]["coordinates"], msg["fn"]
+    while isinstance(fn, dist.ExpandedDistribution):
+        fn = fn.base_dist
+    if name != "log_gamma" or not hasattr(fn, "concentration") or not _is_simplex(fn):
+        raise ValueError(
+            f"site '{msg['name']}': infer={{'coordinates': {name!r}}} on a {type(fn).__name__}; the only coordinates to "
+            "choose are 'log_gamma', of a Dirichlet"
+        )
+    alpha = jnp.broadcast_to(fn.concentration, msg["fn"].shape())
+    return LogGammaSimplex(alpha, getattr(fn, "where", None))
+
+
+def _is_simplex(fn: Distribution) -> bool:
+    return isinstance(fn.support, type(dist.constraints.simplex))
+
+
 def _keys(rng_key: jax.Array):
     while True:
         rng_key, key = jax.random.split(rng_key)
@@ -181,6 +227,14 @@ def total(values: jax.Array) -> jax.Array:
     """Sum of all entries, accumulated in float32 or wider."""
     values = jnp.asarray(values)
     return jnp.sum(values, dtype=jnp.promote_types(values.dtype, jnp.float32))
+
+
+def latent_log_density(latent: Latent) -> jax.Array:
+    """log p of a latent site in its unconstrained coordinates, in nats, summed."""
+    if latent.log_density is None:
+        return total(log_prob(latent.message)) + latent.log_jacobian
+    scale = latent.message["scale"]
+    return latent.log_density if scale is None else scale * latent.log_density
 
 
 def log_prob(msg: Message) -> jax.Array:

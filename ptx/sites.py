@@ -27,7 +27,8 @@ class Observed(NamedTuple):
 class Predicted(NamedTuple):
     """Names of the deterministic sites, of the drawn ones, of those with class probabilities; row axes of their values.
 
-    `separable` says that, as far as shapes tell, a row's values are those of the program run on that row alone.
+    `separable` says that, as far as shapes tell, a row's values are those of the program run on that row alone. `fresh`
+    are latents of the rows that are not known for these rows, and are drawn from their prior.
     """
 
     deterministic: tuple[str, ...]
@@ -35,6 +36,7 @@ class Predicted(NamedTuple):
     classes: tuple[str, ...]
     row_axes: tuple[tuple[str, int], ...]
     separable: bool
+    fresh: tuple[str, ...]
 
 
 def observed_sites(target: Target) -> tuple[Observed, ...]:
@@ -51,7 +53,7 @@ def _observed(model: Callable, terms: tuple, treedef: Any, shapes: tuple, real: 
         start = program.from_start(jax.random.key(0))
         trace, _ = program.run(model, data.inputs, data.targets, start)
         for term in terms:
-            if not term.is_factor:
+            if term.is_observed:
                 msg = trace[term.name]
                 shape = jnp.shape(msg["value"])
                 batch = np.broadcast_shapes(msg["fn"].batch_shape, shape[: len(shape) - msg["fn"].event_dim])
@@ -73,7 +75,7 @@ def observed_values(target: Target) -> dict[str, np.ndarray]:
 def _observed_values(target: Target) -> dict[str, jax.Array]:
     start = program.from_start(jax.random.key(0))
     trace, _ = program.run(target.model, target.data.inputs, target.data.targets, start)
-    return {term.name: jnp.asarray(trace[term.name]["value"]) for term in target.terms if not term.is_factor}
+    return {term.name: jnp.asarray(trace[term.name]["value"]) for term in target.terms if term.is_observed}
 
 
 def simulate(
@@ -84,40 +86,62 @@ def simulate(
     inputs: Any,
     num_rows: int,
     fixed: tuple[str, ...] = (),
+    row_key: jax.Array | None = None,
 ) -> Trace:
     """Run the program at a position with its observed sites drawn, one independent draw for each of `num_rows` rows.
 
     Sites in `fixed` take a value that only depends on their support instead.
     """
     shapes = {site.name: _with_rows(site, num_rows) for site in observed}
-    return program.run_freed(model, inputs, position, rng_key, shapes, fixed)
+    return program.run_freed(model, inputs, position, rng_key, shapes, fixed, row_key)
 
 
 def _with_rows(site: Observed, num_rows: int) -> tuple[int, ...]:
     return tuple(num_rows if axis == site.row_axis else size for axis, size in enumerate(site.batch_shape))
 
 
-def predicted_sites(target: Target, inputs: Any, num_rows: int) -> Predicted:
-    """What the program holds when it runs on `inputs` without targets.
+def fresh_sites(target: Target, inputs: Any) -> tuple[str, ...]:
+    """Attention rows (latents of the rows that could carry their own posterior) that these inputs, other than those of
+    the training, have anew: no data speak of them, so their posterior is their prior given the other latents."""
+    rows = tuple(site.name for site in target.sites if site.amortised and site.row_axis is not None)
+    if not rows:
+        return ()
+    pairs = zip(jax.tree.leaves(inputs), jax.tree.leaves(target.data.inputs), strict=True)
+    same = all(np.array_equal(np.asarray(a, b.dtype), np.asarray(b)) for a, b in pairs)
+    return () if same else rows
+
+
+def predicted_sites(target: Target, inputs: Any, num_rows: int, fresh: tuple[str, ...] = ()) -> Predicted:
+    """What the program holds when it runs on `inputs` without targets; `fresh` latents are drawn.
 
     Raises:
         ValueError: the number of rows differs from the training data's where a latent belongs to them.
         Exception: whatever the program raises without targets, with a note.
     """
     observed = observed_sites(target)
-    for site in target.sites:
+    known = [site for site in target.sites if site.name not in fresh]
+    for site in known:
         if site.row_axis is not None and num_rows != target.num_rows:
             raise ValueError(
                 f"site '{site.name}': a latent that belongs to the rows, known for the {target.num_rows} training rows "
                 f"alone, not for the {num_rows} rows given; predict on the training inputs, or change the model"
             )
-    latents = tuple((site.name, site.unconstrained_shape, site.row_axis) for site in target.sites)
-    return _predicted(target.model, observed, latents, *_abstract(inputs), num_rows, jnp.result_type(float))
+    latents = tuple((site.name, site.unconstrained_shape, site.row_axis) for site in known)
+    return _predicted(
+        target.model, observed, latents, fresh, *_abstract(inputs), num_rows, jnp.result_type(float)
+    )
 
 
 @lru_cache(maxsize=64)
 def _predicted(
-    model: Callable, observed: tuple, latents: tuple, treedef: Any, shapes: tuple, num_rows: int, real: Any
+    model: Callable,
+    observed: tuple,
+    latents: tuple,
+    fresh: tuple[str, ...],
+    treedef: Any,
+    shapes: tuple,
+    num_rows: int,
+    real: Any,
 ) -> Predicted:
     del real  # part of the cache key only
     inputs = _concrete(treedef, shapes)
@@ -152,6 +176,7 @@ def _predicted(
         classes=tuple(name for name, (*_, has_classes) in here.items() if has_classes),
         row_axes=tuple(row_axes.items()),
         separable=separable and all(site.row_axis is not None for site in observed),
+        fresh=fresh,
     )
 
 
@@ -172,7 +197,9 @@ def _probe(model: Callable, observed: tuple, position: Any, inputs: Any, num_row
 
 def is_drawn(msg: program.Message, position: Position) -> bool:
     """A sample site that the position does not fix."""
-    return msg["type"] == "sample" and msg["name"] not in position and not program.is_factor(msg)
+    if program.is_factor(msg) or program.is_amortised(msg):
+        return False
+    return msg["type"] == "sample" and msg["name"] not in position
 
 
 def _moving(fewer: tuple[int, ...], more: tuple[int, ...]) -> int | None:

@@ -14,7 +14,8 @@ Shape = tuple[int, ...]
 
 
 class Site(NamedTuple):
-    """A latent site. Shapes are those of one draw; `row_axis` is the axis that grows with the rows, or None."""
+    """A latent site. Shapes are those of one draw; `row_axis` is the axis that grows with the rows, or None; `amortised`
+    says that the site carries a posterior of its own, and is sampled all the same."""
 
     name: str
     shape: Shape
@@ -23,14 +24,24 @@ class Site(NamedTuple):
     proper: bool
     row_axis: int | None
     plates: tuple[str | None, ...]
+    amortised: bool
 
 
 class Term(NamedTuple):
-    """An observed site or factor. `row_axis` is the axis of its log density that follows the rows, or None."""
+    """An observed site, factor, or site that its own posterior integrates (its log density is -KL).
+
+    `row_axis` is the axis of its log density that follows the rows, or None.
+    """
 
     name: str
     row_axis: int | None
     is_factor: bool
+    amortised: bool
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether data fix its value."""
+        return not (self.is_factor or self.amortised)
 
 
 def structure(model: Callable, data: Data) -> tuple[tuple[Site, ...], tuple[Term, ...]]:
@@ -52,8 +63,8 @@ def _structure(
         _refuse_crossed(name, shapes)
     row_axes = _row_axes(model, data)
     sites = tuple(site._replace(row_axis=row_axes.get(site.name)) for site in here.latents.values())
-    terms = tuple(Term(name, row_axes.get(name), shapes.is_factor) for name, shapes in here.observed.items())
-    if not any(not term.is_factor or term.row_axis is not None for term in terms):
+    terms = tuple(Term(name, row_axes.get(name), shapes.is_factor, shapes.amortised) for name, shapes in here.observed.items())
+    if not any(term.is_observed or (term.is_factor and term.row_axis is not None) for term in terms):
         raise ValueError(
             "model: no observed site; sample the targets with obs=targets, and give data with targets"
         )
@@ -67,6 +78,7 @@ class _Shapes(NamedTuple):
     values: Shape
     outputs: Shape
     is_factor: bool
+    amortised: bool
 
 
 class _Probe(NamedTuple):
@@ -85,12 +97,16 @@ def _probe(model: Callable, data: Any) -> _Probe:
                 fn = site["fn"]
                 shape, unconstrained = jnp.shape(site["value"]), jnp.shape(met[name].unconstrained)
                 plates, proper = program.plate_names(site, shape), program.is_proper(fn)
-                found.latents[name] = Site(name, shape, unconstrained, str(fn.support), proper, None, plates)
+                amortised = program.is_amortised(site)
+                found.latents[name] = Site(
+                    name, shape, unconstrained, str(fn.support), proper, None, plates, amortised
+                )
             elif site["type"] == "sample":
                 fn, shape = site["fn"], jnp.shape(site["value"])
                 values = shape[: len(shape) - fn.event_dim]
                 log_prob = jnp.shape(program.log_prob(site))
-                found.observed[name] = _Shapes(log_prob, values, fn.batch_shape, program.is_factor(site))
+                kind = program.is_factor(site), program.is_amortised(site)
+                found.observed[name] = _Shapes(log_prob, values, fn.batch_shape, *kind)
 
     try:
         jax.eval_shape(record, data)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Beta, Dirichlet
 
 from ptx import program
+from ptx.amortised import Amortised
 from ptx.compiled import call, compiled
 from ptx.current import current
 from ptx.data import Data, as_data
@@ -58,17 +59,29 @@ class Target:
         return self.data.num_rows
 
     @property
+    def is_amortised(self) -> bool:
+        """Whether latents are drawn from posteriors of their own, so that densities with a key are random bounds."""
+        return any(term.amortised for term in self.terms)
+
+    @property
     def factorizes(self) -> bool:
         """Whether every likelihood term is a sum over rows, as minibatches and pointwise scores need."""
         return all(term.row_axis is not None or term.is_factor for term in self.terms)
 
-    def halves(self, position: Position, batch: Data | None = None) -> Halves:
-        """Both halves from one run of the program; the likelihood is unscaled, site by site."""
+    def halves(
+        self, position: Position, batch: Data | None = None, rng_key: Array | None = None
+    ) -> Halves:
+        """Both halves from one run of the program; the likelihood is unscaled, site by site.
+
+        Latents that the model's own posterior integrates (`lower(..., amortised=True)`) are drawn with `rng_key`, or put
+        at their posterior mean, and appear among the row-wise terms as -KL(q, prior).
+        """
         rows = self.data if batch is None else batch
-        trace, latents = program.run(self.model, rows.inputs, rows.targets, program.from_position(position))
+        assign = program.from_position(position)
+        trace, latents = program.run(self.model, rows.inputs, rows.targets, assign, row_key=rng_key)
         log_prior = jnp.zeros(())
         for latent in latents.values():
-            log_prior += program.total(program.log_prob(latent.message)) + latent.log_jacobian
+            log_prior += program.latent_log_density(latent)
         by_row, whole = {}, {}
         for term in self.terms:
             log_prob = program.log_prob(trace[term.name])
@@ -85,26 +98,40 @@ class Target:
         """log p(T(u)) + log |det T'(u)| in nats, summed over latent sites and factors without a row axis."""
         return self.halves(position).log_prior
 
-    def log_likelihood(self, position: Position, batch: Data | None = None) -> Float[Array, "rows"]:
+    def log_likelihood(
+        self, position: Position, batch: Data | None = None, rng_key: Array | None = None
+    ) -> Float[Array, "rows"]:
         """log p(targets_n | T(u), inputs_n) in nats, one entry a row, unscaled.
 
         Where the likelihood does not factor over rows (`factorizes` is False) the result has one entry, the total.
+        Lowered with amortised latents this is log p(targets_n | T(u), z_n, inputs_n) - KL(q_n, prior_n) at a draw z_n of
+        q_n, whose expectation is a lower bound; without `rng_key` z_n is q_n's mean, and it is no bound.
         """
-        _, by_row, whole = self.halves(position, batch)
+        _, by_row, whole = self.halves(position, batch, rng_key)
         pointwise = sum(by_row.values(), jnp.zeros(()))
         if self.factorizes and by_row:
             return pointwise
         return jnp.reshape(jnp.sum(pointwise) + sum(whole.values(), jnp.zeros(())), (1,))
 
-    def log_density(self, position: Position, batch: Data | None = None) -> Float[Array, ""]:
+    def log_density(
+        self,
+        position: Position,
+        batch: Data | None = None,
+        rng_key: Array | None = None,
+        kl_weight: Any = 1.0,
+    ) -> Float[Array, ""]:
         """log_prior + N/B * sum(log_likelihood) in nats: the only place where a minibatch is scaled.
+
+        Of amortised latents (see `halves`) the KL counts `kl_weight` times, once a row; at a weight of 1 and with a key
+        the result is, in expectation, a lower bound of the log density.
 
         Raises ValueError, naming the site, for a batch of a likelihood that does not factor over rows.
         """
         if batch is not None:
             self.require_rows("a minibatch")
-        log_prior, by_row, whole = self.halves(position, batch)
-        log_likelihood = sum((jnp.sum(rows) for rows in by_row.values()), jnp.zeros(()))
+        log_prior, by_row, whole = self.halves(position, batch, rng_key)
+        weights = {term.name: kl_weight if term.amortised else 1.0 for term in self.terms}
+        log_likelihood = sum((weights[name] * jnp.sum(rows) for name, rows in by_row.items()), jnp.zeros(()))
         if batch is not None:
             log_likelihood *= self.num_rows / batch.num_rows
         return log_prior + log_likelihood + sum(whole.values(), jnp.zeros(()))
@@ -147,7 +174,11 @@ class Target:
         _, latents = program.run(
             self.model, self.data.inputs, self.data.targets, program.from_position(position)
         )
-        found = {name: program.base(latent.message["fn"]) for name, latent in latents.items()}
+        found = {
+            name: program.base(latent.message["fn"])
+            for name, latent in latents.items()
+            if latent.log_density is None  # log-gamma coordinates serve at any concentration
+        }
         smallest = {}
         for name, fn in found.items():
             if isinstance(fn, Dirichlet):
@@ -182,8 +213,12 @@ class Target:
                 )
 
 
-def lower(model: Callable, data: Any) -> Target:
+def lower(model: Callable, data: Any, amortised: bool = False) -> Target:
     """Lower `model(inputs, targets=None)` on data.
+
+    With `amortised`, sites that carry their own posterior, infer={"amortised": q}, are drawn from q at each evaluation
+    and count -KL(q, prior) a row (see `ptx.amortised.Amortised`); without, they are latents like any other, and q and
+    its parameters, infer={"amortised_only": True}, are ignored.
 
     Runs the program abstractly at two numbers of rows, which shows the axis of each site that follows the rows, and
     once on the data, which checks observed values against their distributions' supports.
@@ -203,6 +238,9 @@ def lower(model: Callable, data: Any) -> Target:
     model = current(model)
     device_data = jax.tree.map(jnp.asarray, data)
     sites, terms = structure(model, device_data)
+    if amortised and any(site.amortised for site in sites):
+        model = Amortised(model)
+        sites, terms = structure(model, device_data)
     dims = tuple((name, tuple(names)) for name, names in getattr(model, "dims", {}).items())
     target = Target(device_data, model, sites, terms, dims)
     _check_support(target)
@@ -249,7 +287,7 @@ def _observed(target: Target) -> dict[str, tuple[Array, Array]]:
     """Which observed values lie in their support, and the values."""
     start = program.from_start(jax.random.key(0))
     trace, _ = program.run(target.model, target.data.inputs, target.data.targets, start)
-    sites = (trace[term.name] for term in target.terms if not term.is_factor)
+    sites = (trace[term.name] for term in target.terms if term.is_observed)
     return {site["name"]: (program.in_support(site), site["value"]) for site in sites}
 
 

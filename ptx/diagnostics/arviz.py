@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from ptx.dims import Dims, as_host, exported_names, row_dim, site_dims, target_dims, usable_dims
+from ptx.dims import Dims, as_host, exported_names, row_dim, site_dims, stacked_layers, target_dims, usable_dims
 from ptx.inference.prior import Prior
 from ptx.posterior import Posterior
 from ptx.prediction_inputs import check_draws
@@ -84,7 +84,8 @@ def to_datatree(
 def _run_groups(posterior: Posterior, predictive: Predictive | None, of: str) -> dict[str, Group]:
     """Draws, statistics and predictions of one run."""
     attributes = _run_attributes(posterior)
-    groups = {of: Group(posterior.constrained(), site_dims(posterior.target), attributes=attributes)}
+    values = stacked_layers(posterior.target, posterior.constrained())
+    groups = {of: Group(values, site_dims(posterior.target), attributes=attributes)}
     statistics = "sample_stats" if of == "posterior" else "sample_stats_prior"
     groups[statistics] = Group(posterior.statistics, {}, attributes=attributes)
     if predictive is None:

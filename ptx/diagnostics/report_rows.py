@@ -93,7 +93,7 @@ def score(
 
 def observed_site(posterior: Posterior, site: str | None) -> str:
     """The named observed site, or the only one."""
-    names = [term.name for term in posterior.target.terms if not term.is_factor]
+    names = [term.name for term in posterior.target.terms if term.is_observed]
     if site is None and len(names) == 1:
         return names[0]
     if site is None or site not in names:

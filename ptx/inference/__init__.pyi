@@ -6,6 +6,7 @@ from .nuts import NUTS as NUTS
 from .prior import Prior as Prior
 from .schedule import Cosine as Cosine
 from .schedule import Exponential as Exponential
+from .schedule import Linear as Linear
 from .schedule import Polynomial as Polynomial
 from .sghmc import SGHMC as SGHMC
 from .sgld import SGLD as SGLD

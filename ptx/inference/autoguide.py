@@ -103,6 +103,11 @@ def _options(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
 
 def check_target(engine: Any, target: Target) -> None:
     """Refuse a target whose sites the guide cannot lay out."""
+    if target.is_amortised and engine.guide in (*_NEEDS_DENSITY, "AutoLaplaceApproximation"):
+        raise ValueError(
+            f"guide {engine.guide!r} needs a density, and with latents that carry their own posterior (attention rows) "
+            "there is only a random bound; use another guide, such as 'AutoNormal' or 'AutoDelta'"
+        )
     if engine.guide in _BATCHED:
         _check_batched(engine, target)
     if engine.guide not in _NEEDS_DENSITY:  # that one takes every target, and a look at it runs the model
@@ -146,11 +151,24 @@ def start(engine: Any, rng_key: Array, target: Target, position: Position) -> di
 
 
 def objective(
-    engine: Any, rng_key: Array, target: Target, parameters: dict[str, Any], batch: Data | None
+    engine: Any,
+    rng_key: Array,
+    target: Target,
+    parameters: dict[str, Any],
+    batch: Data | None,
+    kl_weight: Any = 1.0,
 ) -> Float[Array, ""]:
-    """Monte-Carlo ELBO in nats at the (real) parameters; for guides that are a point, its log density."""
+    """Monte-Carlo ELBO in nats at the (real) parameters; for guides that are a point, its log density.
+
+    Latents that carry their own posterior are drawn with a key of each particle.
+    """
     loss = Trace_ELBO(num_particles=engine.num_particles).loss
-    model = _flat_program(engine, target, lambda position: target.log_density(position, batch))
+
+    def log_density(position: Position) -> Float[Array, ""]:
+        key = numpyro.prng_key() if target.is_amortised else None
+        return target.log_density(position, batch, key, kl_weight)
+
+    model = _flat_program(engine, target, log_density)
     values = _constrain(engine, target, parameters)
     return -program.isolated(loss, rng_key, values, model, _guide(engine, target))
 

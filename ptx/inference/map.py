@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 from jaxtyping import Array
 
-from ptx.inference import minibatch, optimiser
+from ptx.inference import minibatch, optimiser, schedule
 from ptx.inference.engine import Info
 from ptx.inference.schedule import Schedule
 from ptx.target import Position, Target
@@ -40,9 +40,14 @@ class MAP:
         learning_rate: a number or a schedule (`Cosine`, `Exponential`, `Polynomial`) of the step.
         batch_size: rows of a minibatch; None takes all.
         max_gradient_norm: scale the gradient down to this Euclidean norm where it is longer; None does not.
+        kl_weight: factor of the KL of latents that carry their own posterior (attention rows), 1 for a bound; a number,
+            or a schedule such as `Linear(0.01, 1.0, 1000)`. Without such latents it has no effect.
 
     History: `log_density` (nats, summed, of the batch scaled to all rows), `gradient_norm` (before clipping),
     `nonfinite` (skipped steps). On full data the last finite `log_density` is that of the draw.
+
+    Latents that carry their own posterior (attention rows) are drawn from it at each step and count their KL once a row:
+    the density climbed is then a lower bound of the one above, from one draw.
 
     Cost: one gradient a step.
 
@@ -57,6 +62,7 @@ class MAP:
     learning_rate: float | Schedule = 0.01
     batch_size: int | None = None
     max_gradient_norm: float | None = None
+    kl_weight: float | Schedule = 1.0
 
     is_sampler: ClassVar[bool] = False
     gradients_per_step: ClassVar[int] = 1
@@ -82,7 +88,10 @@ class MAP:
     def step(self, rng_key: Array, target: Target, state: State, step: Array) -> tuple[State, Info]:
         """One gradient, one move."""
         stream, batch = minibatch.take(self.batch_size, target, state.stream)
-        log_density, gradient = jax.value_and_grad(target.log_density)(state.search.parameters, batch)
+        kl_weight = schedule.at(self.kl_weight, step)
+        log_density, gradient = jax.value_and_grad(target.log_density)(
+            state.search.parameters, batch, rng_key, kl_weight
+        )
         search, info = optimiser.ascend(self, state.search, log_density, gradient, step)
         return State(search, stream), {"log_density": log_density, **info}
 

@@ -33,7 +33,8 @@ def check_settings(engine: Any) -> None:
         require_integer(engine, "batch_size")
     if engine.max_gradient_norm is not None:
         require_positive(engine, "max_gradient_norm")
-    schedule.require(engine, "learning_rate")
+    for name in ("learning_rate", "kl_weight"):
+        schedule.require(engine, name)
     _require_name(engine)
 
 

@@ -65,7 +65,23 @@ class Polynomial:
         return self.a * jnp.power(self.b + step, -self.gamma)
 
 
-Schedule = Cosine | Exponential | Polynomial
+@dataclass(frozen=True)
+class Linear:
+    """From `start` to `end` over num_steps steps, `start + (end - start) min(t, n) / n`, and `end` from there on."""
+
+    start: float
+    end: float
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        _check(self, "start", "end", "num_steps")
+
+    def __call__(self, step: Any) -> Array:
+        """The value at step t, from 0."""
+        return self.start + (self.end - self.start) * jnp.minimum(step, self.num_steps) / self.num_steps
+
+
+Schedule = Cosine | Exponential | Linear | Polynomial
 
 
 def at(value: float | Schedule, step: Any) -> Array:
@@ -87,7 +103,7 @@ def require(engine: Any, name: str) -> None:
         return
     if not _is_number(value):
         raise TypeError(
-            f"{type(engine).__name__}: {name} must be a number, Cosine, Exponential or Polynomial; got {value!r}"
+            f"{type(engine).__name__}: {name} must be a number, Cosine, Exponential, Linear or Polynomial; got {value!r}"
         )
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"{type(engine).__name__}: {name} must be positive and finite, got {value!r}")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ptx.inference import autoguide, minibatch, optimiser
+from ptx.inference import autoguide, minibatch, optimiser, schedule
 from ptx.inference.curvature import covariance_factor
 from ptx.inference.engine import Info, require_integer
 from ptx.inference.schedule import Schedule
@@ -49,6 +49,11 @@ class SVI:
         learning_rate: a number or a schedule (`Cosine`, `Exponential`, `Polynomial`) of the step.
         batch_size: rows of a minibatch; None takes all.
         max_gradient_norm: scale the gradient down to this Euclidean norm where it is longer; None does not.
+        kl_weight: factor of the KL of latents that carry their own posterior (attention rows), 1 for a bound; a number,
+            or a schedule such as `Linear(0.01, 1.0, 1000)`. Without such latents it has no effect.
+
+    Latents that carry their own posterior r (attention rows, r(z_n | x_n, u)) are drawn from it, one draw a particle:
+    log p(y_n | u, x_n) above becomes log p(y_n | u, z_n, x_n) - kl_weight KL(r, prior), once a row.
 
     History: `elbo` (the estimate of each step; with minibatches that of the batch scaled to all rows),
     `gradient_norm`, `nonfinite` (skipped steps), `n_steps` (gradients of the log density). The objectives of
@@ -76,6 +81,7 @@ class SVI:
     learning_rate: float | Schedule = 0.01
     batch_size: int | None = None
     max_gradient_norm: float | None = None
+    kl_weight: float | Schedule = 1.0
 
     is_sampler: ClassVar[bool] = False
     gradients_per_step: ClassVar[int] = 1
@@ -106,8 +112,10 @@ class SVI:
         """One gradient of the ELBO, one move."""
         stream, batch = minibatch.take(self.batch_size, target, state.stream)
 
+        kl_weight = schedule.at(self.kl_weight, step)
+
         def objective(parameters: dict[str, Any]) -> Float[Array, ""]:
-            return autoguide.objective(self, rng_key, target, parameters, batch)
+            return autoguide.objective(self, rng_key, target, parameters, batch, kl_weight)
 
         value, gradient = jax.value_and_grad(objective)(state.search.parameters)
         search, info = optimiser.ascend(self, state.search, value, gradient, step)

@@ -1,6 +1,6 @@
 """Networks, priors, likelihoods, and the models they make."""
 
-from ptx.models import likelihoods, priors
+from ptx.models import attention, likelihoods, priors
 from ptx.models.bayesian import Bayesian, bayesian
 from ptx.models.mlp import MLP
 from ptx.models.network import Weight
@@ -13,6 +13,7 @@ __all__ = [
     "Transformer",
     "VisionTransformer",
     "Weight",
+    "attention",
     "bayesian",
     "likelihoods",
     "priors",

@@ -10,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array
 
+from ptx.models.attention import softmax
 from ptx.models.likelihoods import Likelihood, as_likelihood
 from ptx.models.network import Network, Weight
 from ptx.models.priors import Prior, as_prior, assign, by_site
@@ -20,7 +21,8 @@ class Bayesian:
     """The NumPyro program p(weights) p(targets | network(weights, inputs)); make it with `bayesian`.
 
     Called as `model(inputs, targets=None)` it samples one site for each weight, records the network's output
-    as deterministic site `outputs` and samples or observes `targets`. Weights carry infer={"init": "prior"}:
+    as deterministic site `outputs` and samples or observes `targets`. Where the network's attention is random its rows
+    are sampled inside, and recorded as deterministic site `attention.probs`. Weights carry infer={"init": "prior"}:
     chains start them at a prior draw. Equal parts make equal models with equal hashes, so a second one
     compiles nothing again.
     """
@@ -51,8 +53,18 @@ class Bayesian:
             name: _sample(name, specifications[name], prior)
             for name, prior in assign(self.prior, specifications).items()
         }
-        outputs = jnp.asarray(numpyro.deterministic("outputs", self.network(weights, inputs)))
+        outputs = jnp.asarray(numpyro.deterministic("outputs", self._outputs(weights, inputs)))
         self.likelihood(outputs, targets, self.network.target_mask(inputs))
+
+    def _outputs(self, weights: dict[str, Array], inputs: Any) -> Array:
+        """The network's, its attention rows sampled where they are latents."""
+        attention = getattr(self.network, "attention", softmax())
+        if isinstance(attention, softmax):
+            return self.network(weights, inputs)
+        rows = attention.start(*_heads(self.network))
+        outputs = self.network(weights, inputs, rows)
+        numpyro.deterministic("attention.probs", jnp.stack(rows.probs, axis=1))
+        return outputs
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -60,7 +72,9 @@ class Bayesian:
         weights = {name: weight.dims for name, weight in self.network.weights.items()}
         output_dims = self.network.output_dims
         target_dims = self.likelihood.target_dims(output_dims, self.network.num_outputs)
-        return {**weights, **self.likelihood.sites, "outputs": output_dims, "targets": target_dims}
+        attention = getattr(self.network, "attention", softmax())
+        rows = {} if isinstance(attention, softmax) else attention.sites(_heads(self.network)[0])
+        return {**weights, **rows, **self.likelihood.sites, "outputs": output_dims, "targets": target_dims}
 
     def check(self, inputs: Any, targets: Any = None) -> None:
         """Raise TypeError or ValueError unless concrete `inputs` and `targets` fit the model."""
@@ -90,6 +104,11 @@ def bayesian(network: Network, prior: Any, likelihood: Any) -> Bayesian:
     ('hidden_0', 'output')
     """
     return Bayesian(network, as_prior(prior), as_likelihood(likelihood))
+
+
+def _heads(network: Any) -> tuple[int, int, int]:
+    """Layers, heads of each, and dimensions of a head."""
+    return network.num_layers, network.num_heads, network.width // network.num_heads
 
 
 def _sample(name: str, weight: Weight, prior: Prior) -> Array:

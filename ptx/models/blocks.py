@@ -1,24 +1,25 @@
 """The layers of a transformer: pre-norm attention and feed-forward blocks, scanned over depth."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ptx.models import attention
+from ptx.models.attention import Attend, Attention, Layer
 from ptx.models.network import Weight, dense, layer_norm, rms_norm, softmax
 
 UNROLLED_LAYERS = 4  # deepest stack laid out in a row rather than looped over
-Attend = Callable[[Array, Array | None], Array]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
     """h <- h + attention(norm(h)), then h <- h + mlp(norm(h)), once per layer (pre-norm, as in GPT-2).
 
-    attention: p = attend(q k' / sqrt(head_dim), mask), output sum_h W_o[h] (p v).
+    attention: p = attend(q k' / sqrt(head_dim), mask, layer), output sum_h W_o[h] (p v).
     mlp: W_out gelu(W_in x) with the tanh form of GELU, as in GPT-2; for "swiglu" W_out (silu(W_gate x) * W_in x),
     as in Shazeer (2020).
     Biases go to the query, the attention output and the MLP. A key bias would cancel in the softmax and a
@@ -35,6 +36,7 @@ class Blocks:
     norm_bias: bool
     activation: Literal["gelu", "swiglu"]
     bias: bool
+    attention: Attention = attention.softmax()
 
     @property
     def weights(self) -> dict[str, Weight]:
@@ -65,6 +67,7 @@ class Blocks:
             name: Weight((layers, *shape), ("layer", *dims), fan_in)
             for name, (shape, dims, fan_in) in sites.items()
         }
+        weights |= self.attention.weights(layers, heads, head_dim)
         return {**weights, **self.norm_weights("attention", layers), **self.norm_weights("mlp", layers)}
 
     def norm_weights(self, owner: str, num_layers: int | None = None) -> dict[str, Weight]:
@@ -80,20 +83,21 @@ class Blocks:
         weights: Mapping[str, Array],
         hidden: Float[Array, "row token embed"],
         mask: Bool[Array, "row token"] | None,
-        attend: Attend = softmax,
+        attend: Any = softmax,
     ) -> Float[Array, "row token embed"]:
         """Hidden states after the last layer, by `lax.scan`: compile time does not grow with depth beyond
         four layers.
 
-        Any other `attend` than `softmax` is called once per layer in Python, first layer first, so it may
-        hold sample sites.
+        Any other `attend` than `softmax` is called once per layer in Python, first layer first, with the scores, the
+        mask of the keys and what else belongs to the layer, so it may hold sample sites.
         """
         layered = {name: weights[name] for name in self.weights}
         keys = self._visible(hidden.shape[1], mask)
         if attend is softmax:
             return self._scan(layered, hidden, keys)
         for i in range(self.num_layers):
-            hidden = self._block({name: value[i] for name, value in layered.items()}, hidden, keys, attend)
+            layer = {name: value[i] for name, value in layered.items()}
+            hidden = self._block(layer, hidden, keys, attend, i)
         return hidden
 
     def _scan(self, layered: Mapping[str, Array], hidden: Array, keys: Array | None) -> Array:
@@ -114,12 +118,13 @@ class Blocks:
             return causal
         return mask[:, None, None, :] if causal is None else mask[:, None, None, :] & causal
 
-    def _block(self, layer: Mapping[str, Array], hidden: Array, keys: Array | None, attend: Attend) -> Array:
+    def _block(
+        self, layer: Mapping[str, Array], hidden: Array, keys: Array | None, attend: Attend, index: int = 0
+    ) -> Array:
         rows, length, width = hidden.shape
         flat = hidden.reshape(rows * length, width)
-        flat = flat + self._attention(
-            layer, self.normalise(layer, "attention", flat), (rows, length), keys, attend
-        )
+        normed = self.normalise(layer, "attention", flat)
+        flat = flat + self._attention(layer, normed, (rows, length), keys, attend, index)
         flat = flat + self._mlp(layer, self.normalise(layer, "mlp", flat))
         return flat.reshape(rows, length, width)
 
@@ -131,7 +136,13 @@ class Blocks:
         return x + weights[f"{owner}.norm.bias"][None, :] if self.norm_bias else x
 
     def _attention(
-        self, layer: Mapping[str, Array], x: Array, shape: tuple[int, int], keys: Array | None, attend: Attend
+        self,
+        layer: Mapping[str, Array],
+        x: Array,
+        shape: tuple[int, int],
+        keys: Array | None,
+        attend: Attend,
+        index: int,
     ) -> Array:
         def project(name: str) -> Array:
             bias = layer.get(f"{name}.bias")
@@ -142,7 +153,11 @@ class Blocks:
 
         query, key, value = (project(f"attention.{name}") for name in ("query", "key", "value"))
         scores = jnp.einsum("rqhd,rkhd->rhqk", query / query.shape[-1] ** 0.5, key)
-        attended = jnp.einsum("rhqk,rkhd->rqhd", attend(scores, keys).astype(value.dtype), value)
+        if attend is softmax:
+            probs = softmax(scores, keys)
+        else:
+            probs = attend(scores, keys, Layer(index, layer, query, key))
+        attended = jnp.einsum("rhqk,rkhd->rqhd", probs.astype(value.dtype), value)
         kernel = layer["attention.output"].reshape(self.width, self.width)
         return dense(attended.reshape(-1, self.width), kernel, layer.get("attention.output.bias"))
 

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ptx.models import checks
-from ptx.models.blocks import Attend, Blocks
+from ptx.models import attention, checks
+from ptx.models.attention import Attention, as_attention
+from ptx.models.blocks import Blocks
 from ptx.models.network import Weight, dense, softmax
 from ptx.models.sequence import pool, sinusoids
 
@@ -35,6 +36,9 @@ class Transformer:
     tied: outputs = x embedding.token' / sqrt(width) + head.bias, the scaling of T5, so that a unit prior gives
         unit embeddings and unit outputs. Per token only, with num_outputs = vocab_size.
     causal: a token sees itself and what comes before it.
+    attention: what an attention row is (`ptx.models.attention`): "softmax", or a latent of kind "dirichlet", "weibull",
+        "lognormal", "gaussian_logits", "gumbel_softmax", by name or as a record, as in `attention.dirichlet(sharpness=50)`.
+        Called by itself the network is a pure function, with softmax rows; a model made with `bayesian` samples them.
     mlp_width: 4 width unless given.
     Raises TypeError or ValueError on sizes and options that do not fit together.
     Cost: a gradient takes about three forward passes on CPU; attention memory is row x head x token^2.
@@ -57,8 +61,10 @@ class Transformer:
     activation: Literal["gelu", "swiglu"] = "gelu"
     bias: bool = True
     tied: bool = False
+    attention: Attention | str = attention.softmax()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "attention", as_attention(self.attention))
         for name in ("max_length", "num_layers", "num_heads", "width", "num_outputs"):
             object.__setattr__(self, name, checks.size(name, getattr(self, name)))
         for name in ("vocab_size", "num_features", "mlp_width"):
@@ -95,6 +101,7 @@ class Transformer:
             norm_bias=self.norm_bias,
             activation=self.activation,
             bias=self.bias,
+            attention=as_attention(self.attention),
         )
 
     @property
@@ -123,9 +130,9 @@ class Transformer:
         return ("row", "output") if self.pooling else ("row", "token", "output")
 
     def __call__(
-        self, weights: Mapping[str, Array], x: Any, attend: Attend = softmax
+        self, weights: Mapping[str, Array], x: Any, attend: Any = softmax
     ) -> Float[Array, "row *token output"]:
-        """Outputs for `x`; `attend(scores, mask)` turns scores (row, head, query, key) into probabilities."""
+        """Outputs for `x`; `attend(scores, mask, layer)` turns scores (row, head, query, key) into probabilities."""
         content, mask = _split(x)
         mask = None if mask is None else jnp.asarray(mask)
         hidden = self.embed(weights, jnp.asarray(content), mask)
@@ -161,7 +168,7 @@ class Transformer:
         return hidden + table[jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)]
 
     def read(
-        self, weights: Mapping[str, Array], hidden: Hidden, mask: Mask | None, attend: Attend = softmax
+        self, weights: Mapping[str, Array], hidden: Hidden, mask: Mask | None, attend: Any = softmax
     ) -> Float[Array, "row *token output"]:
         """Blocks, final norm, pooling and head."""
         rows, length = hidden.shape[:2]

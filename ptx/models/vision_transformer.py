@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ptx.models import checks
-from ptx.models.blocks import Attend
+from ptx.models import attention, checks
+from ptx.models.attention import Attention, as_attention
 from ptx.models.network import Weight, softmax
 from ptx.models.transformer import Transformer
 
@@ -42,8 +42,10 @@ class VisionTransformer:
     norm_bias: bool = False
     activation: Literal["gelu", "swiglu"] = "gelu"
     bias: bool = True
+    attention: Attention | str = attention.softmax()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "attention", as_attention(self.attention))
         if not isinstance(self.image_size, tuple | list) or len(self.image_size) != 2:
             raise TypeError(f"image_size must be (height, width), got {self.image_size!r}")
         sides = tuple(checks.size("image_size", side) for side in self.image_size)
@@ -76,6 +78,7 @@ class VisionTransformer:
             norm_bias=self.norm_bias,
             activation=self.activation,
             bias=self.bias,
+            attention=self.attention,
         )
 
     @property
@@ -90,7 +93,7 @@ class VisionTransformer:
         return ("row", "output")
 
     def __call__(
-        self, weights: Mapping[str, Array], x: Any, attend: Attend = softmax
+        self, weights: Mapping[str, Array], x: Any, attend: Any = softmax
     ) -> Float[Array, "row output"]:
         """Outputs for images `x`; `attend` as in `Transformer`."""
         transformer = self.transformer

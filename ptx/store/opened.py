@@ -29,7 +29,8 @@ def open_run(path: str | Path, model: Any = None, data: Any = None) -> Posterior
     engine = manifest.engine_of(content)
     target = None
     if model is not None:
-        target = lower(model, data_file.read(directory, content["data"]) if data is None else data)
+        rows = data_file.read(directory, content["data"]) if data is None else data
+        target = lower(model, rows, amortised=not engine.is_sampler)
         parts = {"model": fingerprint.of_model(target), "data": fingerprint.of_data(target.data)}
         begin.require_same(directory, content, parts)
     of_draws, unconstrained, statistics = layout.groups(engine)

@@ -211,7 +211,7 @@ def lowered_lines(num_layers, attend=softmax):
 def test_the_program_does_not_grow_with_depth():
     assert lowered_lines(24) == lowered_lines(6)
 
-    def unrolled(scores, mask):
+    def unrolled(scores, mask, layer):
         return softmax(scores, mask)
 
     assert lowered_lines(8, unrolled) > 1.5 * lowered_lines(4, unrolled)  # the count does see growth
@@ -223,7 +223,7 @@ def test_attention_sits_on_a_seam_called_once_per_layer(name):
     weights, content = reference.draw_weights(network), content_for(network)
     shapes = []
 
-    def attend(scores, mask):
+    def attend(scores, mask, layer):
         shapes.append((scores.shape, mask.shape))
         return softmax(scores, mask)
 
@@ -242,7 +242,7 @@ def test_attention_may_hold_one_sample_site_per_layer():
     def program():
         layers = iter(range(ENCODER.num_layers))
 
-        def attend(scores, mask):
+        def attend(scores, mask, layer):
             noise = dist.Normal(0.0, 1.0).expand(scores.shape).to_event(3)
             return softmax(scores + numpyro.sample(f"attention.scores.{next(layers)}", noise), mask)
 

@@ -1,0 +1,158 @@
+"""Distributions of attention rows: over the allowed keys alone, in shapes that broadcast."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Bool, Float
+from numpyro.distributions import constraints
+from numpyro.distributions.kl import kl_divergence
+
+from ptx.dirichlet import dirichlet
+from ptx.gamma_functions import digamma, lgamma
+
+Shape = tuple[int, ...]
+
+
+class DirichletRows(dist.Distribution):
+    """Dirichlet(concentration) over the entries of the last axis that `where` allows; the others are exactly 0.
+
+    A row with one allowed entry is the point mass there, one with none is all zeros; both have log density and KL 0.
+
+    Args:
+        concentration: broadcasts to `shape`; not looked at where excluded.
+        shape: (*batch, entries) of a draw.
+        where: allowed entries, of that shape; None allows all.
+    """
+
+    support = constraints.simplex
+    arg_constraints = {"concentration": constraints.positive}
+    reparametrized_params = ["concentration"]
+    pytree_data_fields = ("concentration", "where")
+
+    def __init__(
+        self, concentration: Float[Array, "..."], shape: Shape, where: Bool[Array, "..."] | None = None
+    ) -> None:
+        self.concentration = jnp.asarray(concentration)
+        self.where = where
+        super().__init__(shape[:-1], shape[-1:], validate_args=False)
+
+    def sample(self, key: Any, sample_shape: Shape = ()) -> Array:
+        """Draws by the implicit gradient of `ptx.dirichlet`."""
+        return dirichlet(key, jnp.broadcast_to(self.concentration, self.shape(sample_shape)), self.where)
+
+    def log_prob(self, value: Array) -> Array:
+        """sum_k (a_k - 1) log p_k + log Gamma(sum a) - sum log Gamma(a_k), over the allowed entries, in nats."""
+        terms = (self.concentration - 1) * jnp.log(value if self.where is None else jnp.where(self.where, value, 1))
+        normaliser = lgamma(self.total()) - self._sum(lgamma(self.concentration))
+        return jnp.sum(terms if self.where is None else jnp.where(self.where, terms, 0), -1) + normaliser
+
+    def total(self) -> Array:
+        """Sum of the allowed concentrations; 1 where there is none."""
+        total = self._sum(self.concentration)
+        return total if self.where is None else jnp.where(total > 0, total, 1)
+
+    def _sum(self, entries: Array) -> Array:
+        """Over the allowed entries of the last axis, which `entries` may have as 1."""
+        if self.where is None:
+            repeated = self.event_shape[0] if entries.ndim == 0 or entries.shape[-1] == 1 else 1
+            return repeated * (entries if entries.ndim == 0 else jnp.sum(entries, -1))
+        return jnp.sum(jnp.where(self.where, entries, 0), -1)
+
+    @property
+    def mean(self) -> Array:
+        """a_k / sum a."""
+        allowed = True if self.where is None else self.where
+        mean = jnp.where(allowed, self.concentration, 0) / self.total()[..., None]
+        return jnp.broadcast_to(mean, self.shape())
+
+
+class EntryRows(dist.Distribution):
+    """Independent entries from `base`; `where` says which of them count in the KL, and so in a bound.
+
+    Entries that do not count are there all the same, with the law of `base`: as latents they are proper, and what is
+    made of the row leaves them out.
+    """
+
+    pytree_data_fields = ("base", "where")
+    arg_constraints: dict = {}
+
+    def __init__(self, base: dist.Distribution, shape: Shape, where: Bool[Array, "..."] | None = None) -> None:
+        self.base, self.where = base, where
+        super().__init__(shape[:-1], shape[-1:], validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        """That of `base`, entry by entry."""
+        return constraints.independent(self.base.support, 1)
+
+    def sample(self, key: Any, sample_shape: Shape = ()) -> Array:
+        """Draws of the entries."""
+        return self.base.expand(self.shape()).sample(key, sample_shape)
+
+    def log_prob(self, value: Array) -> Array:
+        """Summed over all entries, in nats."""
+        return jnp.sum(self.base.log_prob(value), -1)
+
+    @property
+    def mean(self) -> Array:
+        """Of each entry."""
+        return jnp.broadcast_to(self.base.mean, self.shape())
+
+
+class GumbelRows(EntryRows):
+    """Independent Gumbel(loc, 1) logits, known only through the softmax of them at some temperature."""
+
+    def __init__(self, loc: Array, shape: Shape, where: Bool[Array, "..."] | None = None) -> None:
+        super().__init__(dist.Gumbel(loc, 1.0), shape, where)
+
+    def kl_at(self, value: Array, prior: "GumbelRows") -> Array:
+        """log q(p) - log prior(p) of p = softmax(value / tau), whose mean under q is the KL; in nats a row.
+
+        With locations a of q and b of the prior over the n keys that count, the densities of the relaxed choice
+        (Maddison et al. 2017) give sum_k (a_k - b_k) - n (logsumexp(a - z) - logsumexp(b - z)), whatever tau is. The
+        KL of the logits themselves would grow as e^(b - a) where a key is ruled out.
+        """
+        where = True if self.where is None else self.where
+        a, b = (jnp.broadcast_to(rows.base.loc, self.shape()) for rows in (self, prior))
+        count = jnp.sum(jnp.broadcast_to(where, self.shape()), -1)
+        sums = [_logsumexp(jnp.where(where, loc - value, -jnp.inf)) for loc in (a, b)]
+        return jnp.sum(jnp.where(where, a - b, 0), -1) - count * (sums[0] - sums[1])
+
+
+def _logsumexp(entries: Array) -> Array:
+    """0 where all are -inf, with derivative 0."""
+    highest = jnp.max(jax.lax.stop_gradient(entries), -1, keepdims=True)
+    highest = jnp.where(jnp.isfinite(highest), highest, 0)
+    total = jnp.sum(jnp.exp(entries - highest), -1)
+    return jnp.log(jnp.where(total > 0, total, 1)) + highest[..., 0]
+
+
+def _kl_dirichlet(q: DirichletRows, p: DirichletRows) -> Array:
+    """log G(A) - log G(B) + sum_k log G(b_k) - log G(a_k) + (a_k - b_k) (psi(a_k) - psi(A)), in nats a row."""
+    a, b = q.concentration, p.concentration
+    if q.where is not None:
+        a = jnp.where(q.where, a, 1)  # excluded entries of any value leave no nan in the derivative
+    total_a, total_b = q.total(), p.total()
+    entries = (a - b) * digamma(a) - lgamma(a)
+    within = jnp.sum(entries if q.where is None else jnp.where(q.where, entries, 0), -1) + p._sum(lgamma(b))
+    return lgamma(total_a) - lgamma(total_b) - (total_a - total_b) * digamma(total_a) + within
+
+
+def _kl_entries(q: EntryRows, p: EntryRows) -> Array:
+    """Summed over the entries that count, in nats a row."""
+    entries = _kl_entry(q.base, p.base)
+    entries = jnp.broadcast_to(entries, q.shape())
+    return jnp.sum(entries if q.where is None else jnp.where(q.where, entries, 0), -1)
+
+
+def _kl_entry(q: dist.Distribution, p: dist.Distribution) -> Array:
+    """In closed form: NumPyro's, and that of the logarithms of log-normals."""
+    if isinstance(q, dist.LogNormal) and isinstance(p, dist.LogNormal):
+        return jnp.asarray(kl_divergence(dist.Normal(q.loc, q.scale), dist.Normal(p.loc, p.scale)))
+    return jnp.asarray(kl_divergence(q, p))
+
+
+kl_divergence.add((DirichletRows, DirichletRows), _kl_dirichlet)
+kl_divergence.add((EntryRows, EntryRows), _kl_entries)
