@@ -33,6 +33,13 @@ class Amortised:
         return getattr(self.model, name)
 
 
+class _Integrated(Delta):
+    """A value that is fixed, with a log density; Delta's own would compare it with itself, entry by entry."""
+
+    def log_prob(self, value: Any) -> Any:
+        return self.log_density
+
+
 def is_amortised(msg: Message) -> bool:
     """A sample site that carries its own posterior."""
     return msg["type"] == "sample" and msg["infer"].get("amortised") is not None
@@ -48,7 +55,7 @@ def integrate(msg: Message, rng_key: jax.Array | None) -> None:
         )
     value = jnp.asarray(q.mean if rng_key is None else q.sample(rng_key))
     kl = jnp.broadcast_to(_kl(q, prior, value), prior.batch_shape)
-    msg["fn"] = Delta(value, -kl, event_dim=prior.event_dim)
+    msg["fn"] = _Integrated(value, -kl, event_dim=prior.event_dim)
     msg["value"], msg["is_observed"] = value, True
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptx import program
+from ptx import densities, program
 from ptx.sites import Observed, Predicted, simulate
 from ptx.threefry import fused
 
@@ -37,7 +37,7 @@ def predicted_values(
     values = {("deterministic", name): trace[name]["value"] for name in kept if name in found.deterministic}
     for name in kept:
         if name in found.classes:
-            values["probabilities", name] = program.class_probabilities(trace[name])
+            values["probabilities", name] = densities.class_probabilities(trace[name])
     if simulated:
         values |= {("targets", name): trace[name]["value"] for name in kept if name in found.drawn}
     return _rows_first(found, values)
@@ -57,7 +57,7 @@ def reproducible_values(
     fixed = found.drawn + found.fresh
     trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]), fixed)
     values = {("deterministic", name): trace[name]["value"] for name in found.deterministic}
-    values |= {("log_prob", name): program.log_prob(trace[name]) for name in found.drawn}
+    values |= {("log_prob", name): densities.log_prob(trace[name]) for name in found.drawn}
     return _rows_first(found, values)
 
 
@@ -79,12 +79,12 @@ def log_densities(
     trace, _ = program.run(model, inputs, targets, assign, row_key=_key(jax.random.key(0), draw, batch))
     by_row = {}
     for name, axis in terms:
-        log_prob = jnp.moveaxis(program.log_prob_by_entry(trace[name]), axis, 0)
+        log_prob = jnp.moveaxis(densities.log_prob_by_entry(trace[name]), axis, 0)
         if per == "token" and log_prob.ndim < 2:
             raise ValueError(
                 f"site '{name}': its log density has one term a row and no tokens; use per='row'"
             )
-        over_rows = jax.vmap(program.total)
+        over_rows = jax.vmap(densities.total)
         by_row[name] = over_rows(log_prob) if per == "row" else jax.vmap(over_rows)(log_prob)
     return by_row, {}
 

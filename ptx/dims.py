@@ -52,7 +52,9 @@ def site_dims(target: Target) -> dict[str, Dims]:
     latent = {
         site.name: target_dims(target, site.name, len(site.shape)) or site.plates for site in target.sites
     }
-    layered = {name: names for name, names in target.dims if name.startswith("attention.") and name not in latent}
+    layered = {
+        name: names for name, names in target.dims if name.startswith("attention.") and name not in latent
+    }
     return layered | latent | {site.name: _observed_dims(target, site) for site in observed_sites(target)}
 
 
@@ -70,8 +72,8 @@ def _observed_dims(target: Target, site: Observed) -> Dims:
 
 
 def stacked_layers(target: Target, values: dict[str, Any]) -> dict[str, Any]:
-    """Latents of one kind a layer, as `attention.probs.0` and so on, as one array `attention.probs` with an axis `layer`
-    behind the rows; others, and arrays on disk, as they are."""
+    """Latents of one kind a layer, as `attention.probs.0` and so on, as one array `attention.probs` with an axis
+    `layer` behind the rows; others, and arrays on disk, as they are."""
     layers: dict[str, list[str]] = {}
     for site in target.sites:
         kind, _, number = site.name.rpartition(".")

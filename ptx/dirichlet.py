@@ -10,6 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ptx.gamma import log_gamma
+from ptx.written import written
 
 # The smallest concentration taken: log-gamma variates of this shape are about -1000, 1e-4 apart in float32.
 SMALLEST = 1e-3
@@ -31,9 +32,9 @@ def dirichlet(
     not known (under jit, grad and vmap) the row is nan instead.
     """
     z = _log_weights(rng_key, concentration, where)
-    weights = jnp.exp(z - _greatest(z))
+    weights = jnp.exp(z - written(_greatest(z)))
     total = jnp.sum(weights, -1, keepdims=True)
-    return weights / (total if where is None else jnp.where(total == 0, 1, total))
+    return weights * written(1 / (total if where is None else jnp.where(total == 0, 1, total)))
 
 
 def log_dirichlet(
@@ -47,8 +48,8 @@ def log_dirichlet(
     Raises as `dirichlet` does.
     """
     z = _log_weights(rng_key, concentration, where)
-    shifted = z - _greatest(z)
-    total = jnp.sum(jnp.exp(shifted), -1, keepdims=True)
+    shifted = z - written(_greatest(z))
+    total = written(jnp.sum(jnp.exp(shifted), -1, keepdims=True))
     return shifted - jnp.log(total if where is None else jnp.where(total == 0, 1, total))
 
 

@@ -57,10 +57,10 @@ def repeated(
     Raises:
         TypeError, ValueError: no positive integer and not "mean"; a target whose rows have no posterior of their own.
     """
-    if row_draws == 1:
-        return draws, num_draws
     if row_draws != "mean" and (not isinstance(row_draws, (int, np.integer)) or isinstance(row_draws, bool)):
         raise TypeError(f"row_draws: expected a positive integer or 'mean', got {row_draws!r}")
+    if row_draws == 1:
+        return draws, num_draws
     if not target.is_amortised:
         raise ValueError(
             f"row_draws={row_draws!r}: this posterior has no latents that carry their own posterior (attention rows "
@@ -73,7 +73,11 @@ def repeated(
     times = int(row_draws)
     number = np.repeat(draws["draw"], times) * times + np.tile(np.arange(times), len(draws["draw"]))
     position = {name: Repeated(values, times) for name, values in draws["position"].items()}
-    return {"chain": np.repeat(draws["chain"], times), "draw": number, "position": position}, num_draws * times
+    return {
+        "chain": np.repeat(draws["chain"], times),
+        "draw": number,
+        "position": position,
+    }, num_draws * times
 
 
 def check_draws(posterior: Posterior) -> None:

@@ -99,8 +99,8 @@ def predict(
         sites: deterministic and observed sites to keep; all by default but `attention.probs`, the attention rows, which
             are many. What is left out is not computed.
         simulated: draw targets; without it `targets` is empty.
-        row_draws: of a fit by MAP or SVI with latents that carry their own posterior (attention rows): how many draws of
-            them each draw of the posterior gets, so that there are num_draws x row_draws draws a chain; "mean" puts
+        row_draws: of a fit by MAP or SVI with latents that carry their own posterior (attention rows): how many draws
+            of them each draw of the posterior gets, so that there are num_draws x row_draws draws a chain; "mean" puts
             them at their posterior mean. Probabilities of several draws are averaged, as those of any draws are.
         draw_chunk: draws evaluated at a time; by default what fits into `max_bytes`, by an upper bound from the
             program's own array sizes. It changes no number beyond rounding.
@@ -138,7 +138,13 @@ def predict(
         _agree(static, rng_key, place, batch) for place in _some_places(draws)
     )
     by_row, by_draw = sweep(
-        predicted_values, (*static, kept, simulated, row_draws == "mean"), rng_key, draws, batch, separable, limits
+        predicted_values,
+        (*static, kept, simulated, row_draws == "mean"),
+        rng_key,
+        draws,
+        batch,
+        separable,
+        limits,
     )
     values = {**by_row, **by_draw}
     warn_nonfinite("predict", values)

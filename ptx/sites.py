@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptx import program
+from ptx import densities, program
 from ptx.compiled import compiled
 from ptx.target import Position, Target
 
@@ -189,7 +189,11 @@ def _probe(model: Callable, observed: tuple, position: Any, inputs: Any, num_row
             if msg["type"] == "deterministic":
                 found[name] = ("deterministic", jnp.shape(msg["value"]), False)
             elif is_drawn(msg, position):
-                found[name] = ("drawn", jnp.shape(msg["value"]), program.class_probabilities(msg) is not None)
+                found[name] = (
+                    "drawn",
+                    jnp.shape(msg["value"]),
+                    densities.class_probabilities(msg) is not None,
+                )
 
     jax.eval_shape(record, position, inputs)
     return found
@@ -197,7 +201,7 @@ def _probe(model: Callable, observed: tuple, position: Any, inputs: Any, num_row
 
 def is_drawn(msg: program.Message, position: Position) -> bool:
     """A sample site that the position does not fix."""
-    if program.is_factor(msg) or program.is_amortised(msg):
+    if densities.is_factor(msg) or program.is_amortised(msg):
         return False
     return msg["type"] == "sample" and msg["name"] not in position
 

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ptx import program
+from ptx import densities, program
 from ptx.data import Data
 
 Shape = tuple[int, ...]
 
 
 class Site(NamedTuple):
-    """A latent site. Shapes are those of one draw; `row_axis` is the axis that grows with the rows, or None; `amortised`
-    says that the site carries a posterior of its own, and is sampled all the same."""
+    """A latent site. Shapes are those of one draw; `row_axis` is the axis that grows with the rows, or None;
+    `amortised` says that the site carries a posterior of its own, and is sampled all the same."""
 
     name: str
     shape: Shape
@@ -63,7 +63,10 @@ def _structure(
         _refuse_crossed(name, shapes)
     row_axes = _row_axes(model, data)
     sites = tuple(site._replace(row_axis=row_axes.get(site.name)) for site in here.latents.values())
-    terms = tuple(Term(name, row_axes.get(name), shapes.is_factor, shapes.amortised) for name, shapes in here.observed.items())
+    terms = tuple(
+        Term(name, row_axes.get(name), shapes.is_factor, shapes.amortised)
+        for name, shapes in here.observed.items()
+    )
     if not any(term.is_observed or (term.is_factor and term.row_axis is not None) for term in terms):
         raise ValueError(
             "model: no observed site; sample the targets with obs=targets, and give data with targets"
@@ -96,7 +99,7 @@ def _probe(model: Callable, data: Any) -> _Probe:
             if program.is_latent(site):
                 fn = site["fn"]
                 shape, unconstrained = jnp.shape(site["value"]), jnp.shape(met[name].unconstrained)
-                plates, proper = program.plate_names(site, shape), program.is_proper(fn)
+                plates, proper = program.plate_names(site, shape), densities.is_proper(fn)
                 amortised = program.is_amortised(site)
                 found.latents[name] = Site(
                     name, shape, unconstrained, str(fn.support), proper, None, plates, amortised
@@ -104,8 +107,8 @@ def _probe(model: Callable, data: Any) -> _Probe:
             elif site["type"] == "sample":
                 fn, shape = site["fn"], jnp.shape(site["value"])
                 values = shape[: len(shape) - fn.event_dim]
-                log_prob = jnp.shape(program.log_prob(site))
-                kind = program.is_factor(site), program.is_amortised(site)
+                log_prob = jnp.shape(densities.log_prob(site))
+                kind = densities.is_factor(site), program.is_amortised(site)
                 found.observed[name] = _Shapes(log_prob, values, fn.batch_shape, *kind)
 
     try:

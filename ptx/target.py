@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpyro.distributions import Beta, Dirichlet
 
-from ptx import program
+from ptx import densities, program
 from ptx.amortised import Amortised
 from ptx.compiled import call, compiled
 from ptx.current import current
@@ -68,13 +68,11 @@ class Target:
         """Whether every likelihood term is a sum over rows, as minibatches and pointwise scores need."""
         return all(term.row_axis is not None or term.is_factor for term in self.terms)
 
-    def halves(
-        self, position: Position, batch: Data | None = None, rng_key: Array | None = None
-    ) -> Halves:
+    def halves(self, position: Position, batch: Data | None = None, rng_key: Array | None = None) -> Halves:
         """Both halves from one run of the program; the likelihood is unscaled, site by site.
 
-        Latents that the model's own posterior integrates (`lower(..., amortised=True)`) are drawn with `rng_key`, or put
-        at their posterior mean, and appear among the row-wise terms as -KL(q, prior).
+        Latents that the model's own posterior integrates (`lower(..., amortised=True)`) are drawn with `rng_key`, or
+        put at their posterior mean, and appear among the row-wise terms as -KL(q, prior).
         """
         rows = self.data if batch is None else batch
         assign = program.from_position(position)
@@ -84,14 +82,14 @@ class Target:
             log_prior += program.latent_log_density(latent)
         by_row, whole = {}, {}
         for term in self.terms:
-            log_prob = program.log_prob(trace[term.name])
+            log_prob = densities.log_prob(trace[term.name])
             if term.row_axis is not None:
                 rows_first = jnp.moveaxis(log_prob, term.row_axis, 0)
-                by_row[term.name] = jax.vmap(program.total)(rows_first)
+                by_row[term.name] = jax.vmap(densities.total)(rows_first)
             elif term.is_factor:
-                log_prior += program.total(log_prob)
+                log_prior += densities.total(log_prob)
             else:
-                whole[term.name] = program.total(log_prob)
+                whole[term.name] = densities.total(log_prob)
         return Halves(log_prior, by_row, whole)
 
     def log_prior(self, position: Position) -> Float[Array, ""]:
@@ -104,8 +102,8 @@ class Target:
         """log p(targets_n | T(u), inputs_n) in nats, one entry a row, unscaled.
 
         Where the likelihood does not factor over rows (`factorizes` is False) the result has one entry, the total.
-        Lowered with amortised latents this is log p(targets_n | T(u), z_n, inputs_n) - KL(q_n, prior_n) at a draw z_n of
-        q_n, whose expectation is a lower bound; without `rng_key` z_n is q_n's mean, and it is no bound.
+        Lowered with amortised latents this is log p(targets_n | T(u), z_n, inputs_n) - KL(q_n, prior_n) at a draw z_n
+        of q_n, whose expectation is a lower bound; without `rng_key` z_n is q_n's mean, and it is no bound.
         """
         _, by_row, whole = self.halves(position, batch, rng_key)
         pointwise = sum(by_row.values(), jnp.zeros(()))
@@ -175,7 +173,7 @@ class Target:
             self.model, self.data.inputs, self.data.targets, program.from_position(position)
         )
         found = {
-            name: program.base(latent.message["fn"])
+            name: densities.base(latent.message["fn"])
             for name, latent in latents.items()
             if latent.log_density is None  # log-gamma coordinates serve at any concentration
         }
@@ -288,7 +286,7 @@ def _observed(target: Target) -> dict[str, tuple[Array, Array]]:
     start = program.from_start(jax.random.key(0))
     trace, _ = program.run(target.model, target.data.inputs, target.data.targets, start)
     sites = (trace[term.name] for term in target.terms if term.is_observed)
-    return {site["name"]: (program.in_support(site), site["value"]) for site in sites}
+    return {site["name"]: (densities.in_support(site), site["value"]) for site in sites}
 
 
 def _hashable(model: Callable) -> None:

@@ -1,6 +1,7 @@
 """JAX's default random bits at the price of plain arithmetic, which XLA fuses into what uses them."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,14 @@ def fused(rng_key: PRNGKeyArray) -> PRNGKeyArray:
     It is meant for use inside compiled code, not for keeping: turn it back with `jax.random.key_data`.
     """
     is_threefry = str(jax.random.key_impl(rng_key)) == "threefry2x32"
-    if not is_threefry or not jax.config.jax_threefry_partitionable:
+    if not is_threefry or not _partitionable():
         return rng_key
     return jax.random.wrap_key_data(jax.random.key_data(rng_key), impl=_FUSED)
+
+
+def _partitionable() -> bool:
+    """Whether JAX numbers its random words one by one, as it does by default."""
+    return bool(getattr(jax.config, "jax_threefry_partitionable"))  # noqa: B009  (made at run time)
 
 
 def threefry_2x32(key: UInt32[Array, "2"], first: Array, second: Array) -> tuple[Array, Array]:
@@ -46,7 +52,7 @@ def _split(key: UInt32[Array, "2"], shape: tuple[int, ...]) -> UInt32[Array, "..
     return jax.random.key_data(jax.random.split(_plain(key), shape))
 
 
-def _fold_in(key: UInt32[Array, "2"], data: Array) -> UInt32[Array, "2"]:
+def _fold_in(key: UInt32[Array, "2"], data: Any) -> UInt32[Array, "2"]:
     return jax.random.key_data(jax.random.fold_in(_plain(key), data))
 
 

@@ -17,7 +17,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
-@pytest.mark.parametrize("ours, theirs", PAIRS, ids=["lgamma", "digamma", "trigamma"])
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=["lgamma", "digamma", "trigamma"])
 def test_values_are_those_of_scipy(ours, theirs, wide):
     with jax.enable_x64(wide):
         x = jnp.asarray(X, float)

@@ -1,7 +1,6 @@
 """The fused generator gives JAX's own numbers."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,12 +21,18 @@ def test_bits_are_those_of_jax(shape, dtype):
 def test_float64_bits_are_those_of_jax(shape):
     with jax.enable_x64(True):
         key = jax.random.key(11)
-        np.testing.assert_array_equal(jax.random.bits(fused(key), shape, "uint64"), jax.random.bits(key, shape, "uint64"))
+        np.testing.assert_array_equal(
+            jax.random.bits(fused(key), shape, "uint64"), jax.random.bits(key, shape, "uint64")
+        )
 
 
 def test_keys_made_from_it_are_those_of_jax():
     key = jax.random.key(5)
-    for make in (lambda k: jax.random.split(k, 3), lambda k: jax.random.fold_in(k, 7), lambda k: jax.random.split(k, (2, 2))):
+    for make in (
+        lambda k: jax.random.split(k, 3),
+        lambda k: jax.random.fold_in(k, 7),
+        lambda k: jax.random.split(k, (2, 2)),
+    ):
         ours, theirs = make(fused(key)), make(key)
         assert ours.shape == theirs.shape
         np.testing.assert_array_equal(jax.random.key_data(ours), jax.random.key_data(theirs))

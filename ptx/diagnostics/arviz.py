@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from ptx.dims import Dims, as_host, exported_names, row_dim, site_dims, stacked_layers, target_dims, usable_dims
+from ptx.dims import (
+    Dims,
+    as_host,
+    exported_names,
+    row_dim,
+    site_dims,
+    stacked_layers,
+    target_dims,
+    usable_dims,
+)
 from ptx.inference.prior import Prior
 from ptx.posterior import Posterior
 from ptx.prediction_inputs import check_draws

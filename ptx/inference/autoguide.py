@@ -24,6 +24,7 @@ from numpyro.infer import autoguide as library
 from ptx import program
 from ptx.data import Data
 from ptx.target import Position, Target
+from ptx.written import written
 
 POINTS = ("AutoDelta", "AutoLaplaceApproximation")  # their objective is the log density of a point, no ELBO
 _NEEDS_DENSITY = ("AutoDAIS",)  # its draws follow the gradient of the log density
@@ -200,27 +201,9 @@ def _flat_program(engine: Any, target: Target, log_density: Callable) -> Callabl
         value = numpyro.sample(
             _SITE, ImproperUniform(constraints.real, shape[:batch_ndim], shape[batch_ndim:])
         )
-        numpyro.factor("log_density", log_density(target.unflatten(_written(jnp.ravel(value)))))
+        numpyro.factor("log_density", log_density(target.unflatten(written(jnp.ravel(value)))))
 
     return flat_program
-
-
-@jax.custom_jvp
-def _written(vector: Float[Array, "size"]) -> Float[Array, "size"]:
-    """The vector itself, from memory: without a loop between, XLA computes a draw anew in each use of each site."""
-    half = -(-vector.size // 2)
-
-    def write(index: Array, out: Array) -> Array:
-        begin = index * (vector.size - half)
-        part = jax.lax.dynamic_slice(vector, (begin,), (half,))
-        return jax.lax.dynamic_update_slice(out, part, (begin,))
-
-    return jax.lax.fori_loop(0, 2, write, jnp.zeros_like(vector))
-
-
-@_written.defjvp
-def _written_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    return _written(*primals), tangents[0]
 
 
 def _shape(engine: Any, target: Target) -> tuple[int, ...]:

@@ -46,8 +46,8 @@ class MAP:
     History: `log_density` (nats, summed, of the batch scaled to all rows), `gradient_norm` (before clipping),
     `nonfinite` (skipped steps). On full data the last finite `log_density` is that of the draw.
 
-    Latents that carry their own posterior (attention rows) are drawn from it at each step and count their KL once a row:
-    the density climbed is then a lower bound of the one above, from one draw.
+    Latents that carry their own posterior (attention rows) are drawn from it at each step and count their KL once a
+    row: the density climbed is then a lower bound of the one above, from one draw.
 
     Cost: one gradient a step.
 

@@ -103,7 +103,8 @@ def require(engine: Any, name: str) -> None:
         return
     if not _is_number(value):
         raise TypeError(
-            f"{type(engine).__name__}: {name} must be a number, Cosine, Exponential, Linear or Polynomial; got {value!r}"
+            f"{type(engine).__name__}: {name} must be a number, Cosine, Exponential, Linear or Polynomial; "
+            f"got {value!r}"
         )
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"{type(engine).__name__}: {name} must be positive and finite, got {value!r}")

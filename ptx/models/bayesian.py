@@ -62,7 +62,8 @@ class Bayesian:
         if isinstance(attention, softmax):
             return self.network(weights, inputs)
         rows = attention.start(*_heads(self.network))
-        outputs = self.network(weights, inputs, rows)
+        network: Any = self.network  # one that takes an attention
+        outputs = network(weights, inputs, rows)
         numpyro.deterministic("attention.probs", jnp.stack(rows.probs, axis=1))
         return outputs
 

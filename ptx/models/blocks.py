@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ptx.models import attention
-from ptx.models.attention import Attend, Attention, Layer
+from ptx.models.attention import SOFTMAX
+from ptx.models.latent_rows import Attend, Attention, Layer
 from ptx.models.network import Weight, dense, layer_norm, rms_norm, softmax
 
 UNROLLED_LAYERS = 4  # deepest stack laid out in a row rather than looped over
@@ -36,7 +36,7 @@ class Blocks:
     norm_bias: bool
     activation: Literal["gelu", "swiglu"]
     bias: bool
-    attention: Attention = attention.softmax()
+    attention: Attention = SOFTMAX
 
     @property
     def weights(self) -> dict[str, Weight]:
@@ -153,10 +153,8 @@ class Blocks:
 
         query, key, value = (project(f"attention.{name}") for name in ("query", "key", "value"))
         scores = jnp.einsum("rqhd,rkhd->rhqk", query / query.shape[-1] ** 0.5, key)
-        if attend is softmax:
-            probs = softmax(scores, keys)
-        else:
-            probs = attend(scores, keys, Layer(index, layer, query, key))
+        of_layer = Layer(index, layer, query, key)
+        probs = softmax(scores, keys) if attend is softmax else attend(scores, keys, of_layer)
         attended = jnp.einsum("rhqk,rkhd->rqhd", probs.astype(value.dtype), value)
         kernel = layer["attention.output"].reshape(self.width, self.width)
         return dense(attended.reshape(-1, self.width), kernel, layer.get("attention.output.bias"))

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ptx.models import attention, checks
-from ptx.models.attention import Attention, as_attention
+from ptx.models import checks
+from ptx.models.attention import SOFTMAX, as_attention
 from ptx.models.blocks import Blocks
+from ptx.models.latent_rows import Attention
 from ptx.models.network import Weight, dense, softmax
 from ptx.models.sequence import pool, sinusoids
 
@@ -37,8 +38,9 @@ class Transformer:
         unit embeddings and unit outputs. Per token only, with num_outputs = vocab_size.
     causal: a token sees itself and what comes before it.
     attention: what an attention row is (`ptx.models.attention`): "softmax", or a latent of kind "dirichlet", "weibull",
-        "lognormal", "gaussian_logits", "gumbel_softmax", by name or as a record, as in `attention.dirichlet(sharpness=50)`.
-        Called by itself the network is a pure function, with softmax rows; a model made with `bayesian` samples them.
+        "lognormal", "gaussian_logits" or "gumbel_softmax", by name or as a record such as
+        `attention.dirichlet(sharpness=50)`. Called by itself the network is a pure function, with softmax rows; a model
+        made with `bayesian` samples them.
     mlp_width: 4 width unless given.
     Raises TypeError or ValueError on sizes and options that do not fit together.
     Cost: a gradient takes about three forward passes on CPU; attention memory is row x head x token^2.
@@ -61,7 +63,7 @@ class Transformer:
     activation: Literal["gelu", "swiglu"] = "gelu"
     bias: bool = True
     tied: bool = False
-    attention: Attention | str = attention.softmax()
+    attention: Attention | str = SOFTMAX
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attention", as_attention(self.attention))

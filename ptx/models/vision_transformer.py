@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ptx.models import attention, checks
-from ptx.models.attention import Attention, as_attention
+from ptx.models import checks
+from ptx.models.attention import SOFTMAX, as_attention
+from ptx.models.latent_rows import Attention
 from ptx.models.network import Weight, softmax
 from ptx.models.transformer import Transformer
 
@@ -42,7 +43,7 @@ class VisionTransformer:
     norm_bias: bool = False
     activation: Literal["gelu", "swiglu"] = "gelu"
     bias: bool = True
-    attention: Attention | str = attention.softmax()
+    attention: Attention | str = SOFTMAX
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attention", as_attention(self.attention))

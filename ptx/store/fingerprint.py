@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptx import program
+from ptx import densities, program
 from ptx.compiled import compiled
 from ptx.data import Data
 from ptx.target import Halves, Position, Target
@@ -95,7 +95,7 @@ def _parts(target: Target, position: Position) -> tuple[Halves, dict[str, Any]]:
     """Both halves, and the log prior of each site."""
     assign = program.from_position(position)
     _, latents = program.run(target.model, target.data.inputs, target.data.targets, assign)
-    priors = {name: program.total(program.log_prob(latent.message)) for name, latent in latents.items()}
+    priors = {name: densities.total(densities.log_prob(latent.message)) for name, latent in latents.items()}
     return target.halves(position), priors
 
 
