@@ -24,6 +24,7 @@ def main() -> None:
         "nuts": rivals.nuts,
         "two chains": chains.two_chains,
         "dirichlet attention": dirichlet.attention,
+        "training step": dirichlet.training_step,
         "store overhead": stored.overhead,
         "store memory": stored.memory,
         "cold start": lambda repeats: chains.cold_start(min(repeats, 5)),

@@ -8,12 +8,20 @@ import ptx
 from benchmarks.attention_tasks import Task
 from benchmarks.attention_tuning import ROW_DRAWS, point
 from ptx.inference import SVI, Cosine, Prior
-from ptx.models import priors
+from ptx.models import attention, priors
 
 WIDE = priors.normal(100.0)
 
 # By task and kind: what `--tune` chose, and the weight of the KL.
-CHOSEN: dict[str, dict[str, tuple[Any, float]]] = {}
+CHOSEN: dict[str, dict[str, tuple[Any, float]]] = {
+    "digits": {
+        "dirichlet": (attention.dirichlet(sharpness=100.0), 0.001),
+        "weibull": (attention.weibull(), 0.01),
+        "lognormal": (attention.lognormal(scale=0.1), 0.001),
+        "gaussian_logits": (attention.gaussian_logits(), 0.001),
+        "gumbel_softmax": (attention.gumbel_softmax(temperature=1.0), 0.01),
+    },
+}
 
 
 class Fit(NamedTuple):
@@ -38,7 +46,7 @@ def methods(task: Task, seed: int, num_steps: int) -> dict[str, Callable[[], Fit
         "ensemble of 5": lambda: Fit(fit(task.model(), search(num_chains=5))),
         "mean-field SVI": lambda: Fit(fit(task.model(), _mean_field(task, num_steps), mode())),
         **{name: rows(*chosen[name]) for name in chosen},
-        "dirichlet, KL weight 1": rows(chosen["dirichlet"][0], 1.0),
+        "dirichlet, a bound": rows(attention.dirichlet(), 1.0),
     }
 
 

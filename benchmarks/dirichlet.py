@@ -1,14 +1,19 @@
 """An attention layer whose rows are drawn from a Dirichlet, over the same layer with softmax rows."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import targets
+from benchmarks.gradients import engine_run
 from benchmarks.timing import block, interleaved, row
+from ptx import lower
 from ptx.dirichlet import dirichlet
+from ptx.inference import MAP
 
 BATCH, HEADS, LENGTH, WIDTH = 32, 4, 64, 16
 SHARPNESS, FLOOR = 10.0, 0.05
@@ -26,6 +31,34 @@ def attention(repeats: int) -> list[dict]:
         rows.append(_compare(label, what, program, _dirichlet_rows, repeats, 20, goal))
         label = "the same, jax.random.dirichlet"
         rows.append(_compare(label, what, program, _jax_rows, min(repeats, 3), 1, "reported"))
+    return rows
+
+
+def training_step(repeats: int) -> list[dict]:
+    """Time of a step of MAP on the digits vision transformer (300 images) with rows of each kind, over softmax rows.
+
+    A step of a random kind draws every row of every layer and takes its KL; 20 steps a run, as in a chunk.
+    """
+    goals = {
+        "dirichlet": 2.0,
+        "weibull": 1.5,
+        "lognormal": 1.5,
+        "gaussian_logits": None,
+        "gumbel_softmax": None,
+    }
+    model, data, engine = targets.model(), targets.digits(), MAP(learning_rate=1e-4, num_steps=10**6)
+    network: Any = model.network
+    runs = {}
+    for kind in ("softmax", *goals):
+        of_kind = replace(model, network=replace(network, attention=kind))
+        runs[kind] = engine_run(engine, lower(of_kind, data, amortised=True), 20)
+    seconds = interleaved(runs, repeats)
+    rows = []
+    for kind, most in goals.items():
+        ratios, ms = seconds[kind] / seconds["softmax"], _milliseconds(seconds[kind])
+        goal = "reported" if most is None else f"<= {most:g}"
+        met = most is None or bool(np.median(ratios) <= most)
+        rows.append(row("training step, latent rows / softmax", kind, ratios, goal, met, ms=ms))
     return rows
 
 

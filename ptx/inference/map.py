@@ -41,7 +41,7 @@ class MAP:
         batch_size: rows of a minibatch; None takes all.
         max_gradient_norm: scale the gradient down to this Euclidean norm where it is longer; None does not.
         kl_weight: factor of the KL of latents that carry their own posterior (attention rows), 1 for a bound; a number,
-            or a schedule such as `Linear(0.01, 1.0, 1000)`. Without such latents it has no effect.
+            or a schedule such as `Linear(0.0, 1.0, 1000)`. Without such latents it has no effect.
 
     History: `log_density` (nats, summed, of the batch scaled to all rows), `gradient_norm` (before clipping),
     `nonfinite` (skipped steps). On full data the last finite `log_density` is that of the draw.

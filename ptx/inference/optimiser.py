@@ -33,8 +33,8 @@ def check_settings(engine: Any) -> None:
         require_integer(engine, "batch_size")
     if engine.max_gradient_norm is not None:
         require_positive(engine, "max_gradient_norm")
-    for name in ("learning_rate", "kl_weight"):
-        schedule.require(engine, name)
+    schedule.require(engine, "learning_rate")
+    schedule.require(engine, "kl_weight", allow_zero=True)
     _require_name(engine)
 
 

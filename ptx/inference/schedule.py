@@ -74,7 +74,11 @@ class Linear:
     num_steps: int
 
     def __post_init__(self) -> None:
-        _check(self, "start", "end", "num_steps")
+        _check(self, "num_steps")
+        for name in ("start", "end"):
+            value = _plain(self, name)
+            if not _is_number(value) or not 0 <= value < math.inf:
+                raise ValueError(f"Linear: {name} must be zero or positive, and finite; got {value!r}")
 
     def __call__(self, step: Any) -> Array:
         """The value at step t, from 0."""
@@ -96,8 +100,8 @@ def extremes(value: float | Schedule, num_steps: int) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def require(engine: Any, name: str) -> None:
-    """Refuse a field that is neither a positive finite number nor a schedule."""
+def require(engine: Any, name: str, allow_zero: bool = False) -> None:
+    """Refuse a field that is neither a positive finite number (or 0, with `allow_zero`) nor a schedule."""
     value = _plain(engine, name)
     if isinstance(value, Schedule):
         return
@@ -106,8 +110,9 @@ def require(engine: Any, name: str) -> None:
             f"{type(engine).__name__}: {name} must be a number, Cosine, Exponential, Linear or Polynomial; "
             f"got {value!r}"
         )
-    if not math.isfinite(value) or value <= 0:
-        raise ValueError(f"{type(engine).__name__}: {name} must be positive and finite, got {value!r}")
+    if not math.isfinite(value) or value < 0 or (value == 0 and not allow_zero):
+        kind = "zero or positive, and finite" if allow_zero else "positive and finite"
+        raise ValueError(f"{type(engine).__name__}: {name} must be {kind}, got {value!r}")
 
 
 def _check(schedule: Any, *names: str) -> None:

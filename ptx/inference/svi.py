@@ -50,7 +50,7 @@ class SVI:
         batch_size: rows of a minibatch; None takes all.
         max_gradient_norm: scale the gradient down to this Euclidean norm where it is longer; None does not.
         kl_weight: factor of the KL of latents that carry their own posterior (attention rows), 1 for a bound; a number,
-            or a schedule such as `Linear(0.01, 1.0, 1000)`. Without such latents it has no effect.
+            or a schedule such as `Linear(0.0, 1.0, 1000)`. Without such latents it has no effect.
 
     Latents that carry their own posterior r (attention rows, r(z_n | x_n, u)) are drawn from it, one draw a particle:
     log p(y_n | u, x_n) above becomes log p(y_n | u, z_n, x_n) - kl_weight KL(r, prior), once a row.
