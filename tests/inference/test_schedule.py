@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from ptx.inference import SGLD, Cosine, Exponential, Polynomial, schedule
+from ptx.inference import SGLD, Cosine, Exponential, Linear, Polynomial, schedule
 
 STEPS = np.arange(0, 250, 7)
 
@@ -14,6 +14,8 @@ STEPS = np.arange(0, 250, 7)
         (Cosine(0.1, 200, 0.25), 0.025 + 0.075 * 0.5 * (1 + np.cos(np.pi * np.minimum(STEPS, 200) / 200))),
         (Exponential(0.3, 0.5, 50), 0.3 * 0.5 ** (STEPS / 50)),
         (Polynomial(0.2, 10.0, 0.55), 0.2 * (10.0 + STEPS) ** -0.55),
+        (Linear(0.0, 2.0, 100), 2.0 * np.minimum(STEPS, 100) / 100),
+        (Linear(3.0, 1.0, 100), 3.0 - 2.0 * np.minimum(STEPS, 100) / 100),
     ],
 )
 def test_values_are_the_published_formula(made, expected):
@@ -46,8 +48,11 @@ def test_an_engine_with_a_schedule_can_be_made_inside_jit():
         (lambda: Exponential(0.1, -0.5, 10), ValueError, "rate must be positive"),
         (lambda: Polynomial(float("nan")), ValueError, "a must be positive and finite"),
         (lambda: Polynomial("0.1"), ValueError, "a must be positive and finite"),
+        (lambda: Linear(-0.1, 1.0, 10), ValueError, "start must be zero or positive"),
+        (lambda: Linear(0.1, float("inf"), 10), ValueError, "end must be zero or positive"),
+        (lambda: Linear(0.1, 1.0, 0), ValueError, "num_steps must be positive"),
         (lambda: Polynomial(True), ValueError, "a must be positive and finite"),
-        (lambda: SGLD(step_size=lambda step: 0.1), TypeError, "Cosine, Exponential or Polynomial"),
+        (lambda: SGLD(step_size=lambda step: 0.1), TypeError, "Cosine, Exponential, Linear or Polynomial"),
     ],
 )
 def test_settings_without_meaning_are_refused(make, error, match):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from ptx.models import MLP, Transformer, VisionTransformer, Weight
+from ptx.models import MLP, Transformer, VisionTransformer, Weight, attention
 from ptx.models.network import layer_norm, rms_norm, softmax
 from ptx.models.sequence import pool, sinusoids
 
@@ -138,7 +138,12 @@ def test_only_norm_gains_are_centred_at_one():
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_networks_hash_and_print_by_value(network):
-    scope = {"MLP": MLP, "Transformer": Transformer, "VisionTransformer": VisionTransformer}
+    scope = {
+        "MLP": MLP,
+        "Transformer": Transformer,
+        "VisionTransformer": VisionTransformer,
+        **attention.KINDS,
+    }
     again = eval(repr(network), scope)
     assert again == network
     assert hash(again) == hash(network)
