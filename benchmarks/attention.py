@@ -9,11 +9,13 @@ import argparse
 import json
 import os
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 import ptx
+from benchmarks import attention_picture
 from benchmarks.attention_methods import CHOSEN, Fit, methods
 from benchmarks.attention_tasks import TASKS, Task, mask_of
 from benchmarks.attention_tuning import tune
@@ -83,16 +85,17 @@ def _auroc(inside: np.ndarray, outside: np.ndarray) -> float:
 
 
 def compare(names: list[str], num_steps: int, seeds: tuple[int, ...]) -> list[dict]:
-    """Scores of every task, row and seed."""
+    """Scores of every task, row and seed; seeds innermost, so that one program serves them all."""
     lines = []
     for name in names:
-        for seed in seeds:
-            task = TASKS[name](seed)
-            for method, fit in methods(task, seed, num_steps).items():
-                begun = time.perf_counter()
-                line = {"task": name, "method": method, "seed": seed, "scores": scores(task, fit())}
-                lines.append(line | {"seconds": time.perf_counter() - begun})
-                print(f"{name} {seed} {method}: {_brief(lines[-1])}", flush=True)
+        tasks = {seed: TASKS[name](seed) for seed in seeds}
+        fits = {seed: methods(task, seed, num_steps) for seed, task in tasks.items()}
+        for method, seed in product(fits[seeds[0]], seeds):
+            begun = time.perf_counter()
+            found = scores(tasks[seed], fits[seed][method]())
+            line = {"task": name, "method": method, "seed": seed, "scores": found}
+            lines.append(line | {"seconds": time.perf_counter() - begun})
+            print(f"{name} {seed} {method}: {_brief(lines[-1])}", flush=True)
     return lines
 
 
@@ -128,11 +131,15 @@ def main() -> None:
     parser.add_argument("--only", choices=TASKS, help="one task; both by default")
     parser.add_argument("--quick", action="store_true", help="50 steps, one seed: does it run?")
     parser.add_argument("--tune", action="store_true", help="try settings on the validation split instead")
+    parser.add_argument("--picture", type=Path, help="fit one model and draw its attention rows here instead")
     parser.add_argument("--out", type=Path, default=Path("runs/attention.json"), help="where the JSON goes")
     options = parser.parse_args()
     flags = os.environ.get("XLA_FLAGS", "")  # small networks: chains take the cores, not single operations
     os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {flags}"
     num_steps, seeds = (50, SEEDS[:1]) if options.quick else (NUM_STEPS, SEEDS)
+    if options.picture:
+        attention_picture.draw(options.picture, num_steps)
+        return
     names = [options.only] if options.only else list(TASKS)
     begun = time.perf_counter()
     lines = tune(names, num_steps) if options.tune else compare(names, num_steps, seeds)

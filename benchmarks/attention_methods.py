@@ -21,6 +21,13 @@ CHOSEN: dict[str, dict[str, tuple[Any, float]]] = {
         "gaussian_logits": (attention.gaussian_logits(), 0.001),
         "gumbel_softmax": (attention.gumbel_softmax(temperature=1.0), 0.01),
     },
+    "tagging": {
+        "dirichlet": (attention.dirichlet(sharpness=100.0), 0.001),
+        "weibull": (attention.weibull(), 0.001),
+        "lognormal": (attention.lognormal(), 0.001),
+        "gaussian_logits": (attention.gaussian_logits(), 0.001),
+        "gumbel_softmax": (attention.gumbel_softmax(temperature=1.0), 0.001),
+    },
 }
 
 

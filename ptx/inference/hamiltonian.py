@@ -68,7 +68,7 @@ def check_target(engine: Any, target: Target) -> None:
                 raise ValueError(
                     f"site '{name}': a Dirichlet or Beta of concentration {float(value / engine.temperature):.3g}, and "
                     f"{type(engine).__name__} needs at least {least:.3g}: below it means are wrong with a good R-hat. "
-                    "Use SVI, or give a Dirichlet infer={'coordinates': 'log_gamma'}, which is right at any concentration"
+                    "Use SVI, or give a Dirichlet infer={'coordinates': 'log_gamma'}, right at any concentration"
                 )
 
 
