@@ -53,7 +53,7 @@ def picture(image: np.ndarray, rows: np.ndarray) -> "Figure":
         hspace=0.42,
     )
     figure.text(
-        0.02, 0.935, "Two attention rows of one digit, and how sure the model is of them", fontsize=14
+        0.02, 0.935, "Two attention rows of one digit, and the spread of their posterior", fontsize=14
     )
     about = f"Dirichlet attention, fitted on 500 images; mean, sd and central 90% of {rows.shape[0]} draws of each row"
     figure.text(0.02, 0.885, about, fontsize=9.5, color=INK)
