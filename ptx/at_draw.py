@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ptx import densities, program
+from ptx.amortised import Probe
 from ptx.sites import Observed, Predicted, simulate
 from ptx.threefry import fused
 
@@ -48,14 +49,20 @@ def reproducible_values(
     observed: tuple[Observed, ...],
     found: Predicted,
     rows: tuple,
+    axes: tuple,
     rng_key: jax.Array,
     draw: Any,
     batch: Any,
 ) -> tuple[dict, dict]:
-    """All that is not random about a prediction: deterministic sites, and log densities of the drawn ones."""
+    """All that is not random about a prediction: deterministic sites, and log densities of the drawn ones.
+
+    Latents of the rows that would be drawn are where their support alone says or at their posterior's mean; those in
+    `axes` at values that differ from row to row.
+    """
     position = _position(rows, draw, batch)
-    fixed = found.drawn + found.fresh
-    trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]), fixed)
+    fixed = found.drawn + (() if axes else found.fresh)
+    probe = Probe(batch["row"], axes) if axes else None
+    trace = simulate(model, observed, rng_key, position, batch["inputs"], len(batch["row"]), fixed, probe)
     values = {("deterministic", name): trace[name]["value"] for name in found.deterministic}
     values |= {("log_prob", name): densities.log_prob(trace[name]) for name in found.drawn}
     return _rows_first(found, values)
@@ -70,13 +77,18 @@ def _rows_first(found: Predicted, values: dict[tuple[str, str], jax.Array]) -> t
 
 
 def log_densities(
-    model: Callable, terms: tuple, rows: tuple, per: str, shared: None, draw: Any, batch: Any
+    model: Callable, terms: tuple, rows: tuple, per: str, how: Any, shared: None, draw: Any, batch: Any
 ) -> tuple[dict, dict]:
-    """Log densities of the batch's rows at one draw, by site; latents that carry their own posterior are drawn from it,
-    with a key of the draw and the row."""
+    """Log densities of the batch's rows at one draw, by site.
+
+    Latents that carry their own posterior are drawn from it, with a key of the draw and the row (`how` is "draw"), at
+    its mean ("mean"), or at values that differ from row to row (`how` has their row axes).
+    """
     inputs, targets = batch["data"]
     assign = program.from_position(_position(rows, draw, batch))
-    trace, _ = program.run(model, inputs, targets, assign, row_key=_key(jax.random.key(0), draw, batch))
+    source: Any = None if how == "mean" else Probe(batch["row"], how)
+    source = _key(jax.random.key(0), draw, batch) if how == "draw" else source
+    trace, _ = program.run(model, inputs, targets, assign, row_key=source)
     by_row = {}
     for name, axis in terms:
         log_prob = jnp.moveaxis(densities.log_prob_by_entry(trace[name]), axis, 0)

@@ -177,7 +177,7 @@ def checked_data(target: Target, data: Any) -> Target:
 def require_term_a_row(target: Target) -> None:
     """Raise ValueError, naming the site, where a log density does not factor over the rows."""
     for term in target.terms:
-        if term.row_axis is None and not term.is_factor:
+        if term.row_axis is None and term.is_observed:
             raise ValueError(
                 f"site '{term.name}': its log density does not factor over the rows of the data, so no row has "
                 "its own; write the site inside a plate over the leading axis, or score simulated targets instead"

@@ -1,5 +1,6 @@
 """What draws say of data: outputs, class probabilities, simulated targets, pointwise log densities."""
 
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ptx.at_draw import log_densities, predicted_values, reproducible_values
+from ptx.inference.prior import Prior
 from ptx.posterior import Posterior
 from ptx.prediction_inputs import (
     checked_data,
@@ -93,7 +95,7 @@ def predict(
     """Run the model without targets at every draw of a posterior (of `Prior`: the prior predictive).
 
     Args:
-        rng_key: a JAX key or an integer seed; it counts for simulated targets alone.
+        rng_key: a JAX key or an integer seed, for simulated targets and for attention rows that are drawn here.
         posterior: of any engine.
         inputs: shaped like the training inputs, but for the number of rows.
         sites: deterministic and observed sites to keep; all by default but `attention.probs`, the attention rows, which
@@ -112,8 +114,9 @@ def predict(
     together (one multivariate normal, a mean over rows; noticed by comparing some rows together and one by one, at
     three positions) is run on all rows at once, in chunks of draws.
 
-    A sampler's attention rows are known for the training inputs alone. Other inputs get rows from the prior given the
-    other latents, which is their exact posterior, as no target speaks of them.
+    A sampler's attention rows are known for the training inputs alone, as a whole and in their order. Any other inputs
+    get rows from the prior given the other latents, with a warning: for new rows that is their exact posterior, as no
+    target speaks of them; rows of the training among them lose what their targets said.
 
     Cost: one forward pass a draw and row. Warns where values are not finite.
 
@@ -128,14 +131,24 @@ def predict(
     draws, num_draws = repeated(draws, target, posterior.num_draws, row_draws)
     inputs, num_rows = checked_inputs(target, inputs)
     fresh = fresh_sites(target, inputs)
+    if fresh and not isinstance(posterior.engine, Prior):
+        warnings.warn(
+            f"predict: {', '.join(fresh)} are drawn from their prior: the posterior knows them for the training inputs "
+            "alone, in their order",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     found, observed = predicted_sites(target, inputs, num_rows, fresh), observed_sites(target)
     kept = _kept(found, sites)
     draws["position"] = {name: values for name, values in draws["position"].items() if name not in fresh}
     rows = tuple((site.name, site.row_axis) for site in _of_rows(target) if site.name not in fresh)
     static = (target.model, observed, found, rows)
     batch = {"row": np.arange(num_rows), "inputs": inputs}
+    axes = target.amortised_axes + tuple(
+        (site.name, site.row_axis) for site in _of_rows(target) if site.name in fresh
+    )
     separable = found.separable and all(
-        _agree(static, rng_key, place, batch) for place in _some_places(draws)
+        _agree((*static, how), rng_key, place, batch) for how in {(), axes} for place in _some_places(draws)
     )
     by_row, by_draw = sweep(
         predicted_values,
@@ -200,14 +213,17 @@ def log_likelihood(
     )
     rows = tuple((site.name, site.row_axis) for site in _of_rows(target))
     static = (target.model, terms, rows, per)
+    hows: tuple[Any, ...] = ("mean", target.amortised_axes) if target.is_amortised else ("mean",)
     batch = {
         "row": np.arange(target.num_rows),
         "data": jax.tree.map(np.asarray, (target.data.inputs, target.data.targets)),
     }
-    separable = target.is_amortised or all(
-        rows_agree(log_densities, static, None, place, batch) for place in _some_places(draws)
+    separable = all(
+        rows_agree(log_densities, (*static, how), None, place, batch)
+        for how in hows
+        for place in _some_places(draws)
     )
-    values, _ = sweep(log_densities, static, None, draws, batch, separable, limits)
+    values, _ = sweep(log_densities, (*static, "draw"), None, draws, batch, separable, limits)
     warn_nonfinite("log_likelihood", values)
     return {name: posterior_shaped(posterior, array) for name, array in values.items()}
 

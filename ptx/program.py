@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
 
-from ptx.amortised import Amortised, integrate, is_amortised, leave_out
+from ptx.amortised import Amortised, Probe, integrate, is_amortised, leave_out
 from ptx.densities import base, is_factor, is_proper, log_prob, total
 from ptx.log_gamma_simplex import LogGammaSimplex
 from ptx.simplex import bijection
@@ -35,7 +35,7 @@ class _Assign(Messenger):
     With `amortised`, sites that carry their own posterior are drawn from it instead, with `row_key`.
     """
 
-    def __init__(self, fn: Callable, assign: Assign, amortised: bool, row_key: jax.Array | None) -> None:
+    def __init__(self, fn: Callable, assign: Assign, amortised: bool, row_key: Any) -> None:
         super().__init__(fn)
         self.assign = assign
         self.amortised, self.row_key = amortised, row_key
@@ -54,12 +54,14 @@ class _Assign(Messenger):
         if msg["is_observed"]:
             return
         if self.amortised and is_amortised(msg):
-            key = self.row_key
-            return integrate(msg, None if key is None else jax.random.fold_in(key, len(self.names)))
+            source = self.row_key
+            is_key = isinstance(source, jax.Array)
+            return integrate(msg, jax.random.fold_in(source, len(self.names)) if is_key else source)
         if msg["infer"].get("amortised_only") and not self.amortised:
             return leave_out(msg)
         unconstrained = self.assign(msg)
         if unconstrained is None:  # a site left free: the handler above draws it
+            msg["value"] = self.row_key.value(msg) if isinstance(self.row_key, Probe) else None
             return
         transform = _transform(msg)
         msg["value"] = transform(unconstrained)
@@ -77,12 +79,13 @@ def run(
     targets: Any,
     assign: Assign,
     rng_key: jax.Array | None = None,
-    row_key: jax.Array | None = None,
+    row_key: Any = None,
 ) -> tuple[dict[str, Message], dict[str, Latent]]:
     """Run the program once; return its trace and what was assigned to its latent sites.
 
     Sites that `assign` leaves free (it returns None) are drawn with `rng_key`. Of an `Amortised` model, sites that
-    carry their own posterior are drawn from it with `row_key`, or put at its mean. Nothing leaks to handlers outside.
+    carry their own posterior are drawn from it with `row_key`, or put at its mean, or where a `Probe` says. Nothing
+    leaks to handlers outside.
     """
     inner = model.fn if isinstance(model, _Freed) else model
     assigned = _Assign(model, assign, isinstance(inner, Amortised), row_key)
@@ -143,7 +146,7 @@ def run_freed(
     rng_key: jax.Array,
     shapes: dict[str, tuple[int, ...]],
     fixed: tuple[str, ...] = (),
-    row_key: jax.Array | None = None,
+    row_key: Any = None,
 ) -> dict[str, Message]:
     """The trace of the program at a position, without targets: observed sites are drawn, expanded to batch `shapes`;
     those in `fixed` take a value that their support alone determines."""
@@ -203,12 +206,17 @@ def _transform(msg: Message) -> Any:
 def _coordinates(msg: Message) -> LogGammaSimplex:
     """Those that the site asks for."""
     name, fn = msg["infer"]["coordinates"], msg["fn"]
+    if msg["scale"] is not None:
+        raise ValueError(
+            f"site '{msg['name']}': in log-gamma coordinates its density cannot be scaled (numpyro.handlers.scale); "
+            "leave out the scale or the coordinates"
+        )
     while isinstance(fn, dist.ExpandedDistribution):
         fn = fn.base_dist
     if name != "log_gamma" or not hasattr(fn, "concentration") or not _is_simplex(fn):
         raise ValueError(
             f"site '{msg['name']}': infer={{'coordinates': {name!r}}} on a {type(fn).__name__}; the only coordinates "
-            "to choose are 'log_gamma', of a Dirichlet"
+            "to choose are 'log_gamma', of a Dirichlet without to_event or mask"
         )
     alpha = jnp.broadcast_to(getattr(fn, "concentration"), msg["fn"].shape())  # noqa: B009
     return LogGammaSimplex(alpha, getattr(fn, "where", None))
@@ -228,8 +236,7 @@ def latent_log_density(latent: Latent) -> jax.Array:
     """log p of a latent site in its unconstrained coordinates, in nats, summed."""
     if latent.log_density is None:
         return total(log_prob(latent.message)) + latent.log_jacobian
-    scale = latent.message["scale"]
-    return latent.log_density if scale is None else scale * latent.log_density
+    return latent.log_density
 
 
 def plate_names(msg: Message, shape: tuple[int, ...]) -> tuple[str | None, ...]:

@@ -86,7 +86,7 @@ def simulate(
     inputs: Any,
     num_rows: int,
     fixed: tuple[str, ...] = (),
-    row_key: jax.Array | None = None,
+    row_key: Any = None,
 ) -> Trace:
     """Run the program at a position with its observed sites drawn, one independent draw for each of `num_rows` rows.
 

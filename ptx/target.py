@@ -59,6 +59,13 @@ class Target:
         return self.data.num_rows
 
     @property
+    def amortised_axes(self) -> tuple[tuple[str, int], ...]:
+        """Row axes of the latents that are drawn from posteriors of their own."""
+        return tuple(
+            (term.name, term.row_axis) for term in self.terms if term.amortised and term.row_axis is not None
+        )
+
+    @property
     def is_amortised(self) -> bool:
         """Whether latents are drawn from posteriors of their own, so that densities with a key are random bounds."""
         return any(term.amortised for term in self.terms)
@@ -66,9 +73,9 @@ class Target:
     @property
     def factorizes(self) -> bool:
         """Whether every likelihood term is a sum over rows, as minibatches and pointwise scores need."""
-        return all(term.row_axis is not None or term.is_factor for term in self.terms)
+        return all(term.row_axis is not None or not term.is_observed for term in self.terms)
 
-    def halves(self, position: Position, batch: Data | None = None, rng_key: Array | None = None) -> Halves:
+    def halves(self, position: Position, batch: Data | None = None, rng_key: Any = None) -> Halves:
         """Both halves from one run of the program; the likelihood is unscaled, site by site.
 
         Latents that the model's own posterior integrates (`lower(..., amortised=True)`) are drawn with `rng_key`, or
@@ -132,7 +139,8 @@ class Target:
         log_likelihood = sum((weights[name] * jnp.sum(rows) for name, rows in by_row.items()), jnp.zeros(()))
         if batch is not None:
             log_likelihood *= self.num_rows / batch.num_rows
-        return log_prior + log_likelihood + sum(whole.values(), jnp.zeros(()))
+        of_all = sum((weights[name] * value for name, value in whole.items()), jnp.zeros(()))
+        return log_prior + log_likelihood + of_all
 
     def flatten(self, position: Position) -> Float[Array, "size"]:
         """The position as one vector, sites in the order of their names."""
@@ -198,7 +206,7 @@ class Target:
     def require_rows(self, purpose: str) -> None:
         """Raise ValueError, naming the site, unless the likelihood factors over rows and no latent belongs to a row."""
         for term in self.terms:
-            if term.row_axis is None and not term.is_factor:
+            if term.row_axis is None and term.is_observed:
                 raise ValueError(
                     f"site '{term.name}': its log density does not factor over the rows of the data, and {purpose} "
                     "needs one term a row; use batch_size=None, or write the site inside a plate over the leading axis"

@@ -149,17 +149,6 @@ def test_coordinates_that_do_not_fit_are_refused_by_the_sites_name(prior, name):
         ptx.lower(model, NOTHING)
 
 
-def test_likelihood_scaling_reaches_the_coordinates_density():
-    def halved(inputs, targets=None):
-        with numpyro.handlers.scale(scale=0.5):
-            numpyro.sample("p", dist.Dirichlet(0.3 * jnp.ones(4)), infer={"coordinates": "log_gamma"})
-        numpyro.sample("nothing", dist.Normal(0, 1), obs=targets)
-
-    u = jnp.asarray([0.3, -2.0, 0.1, 1.0])
-    want = 0.5 * LogGammaSimplex(0.3 * jnp.ones(4)).log_density(u)
-    assert float(ptx.lower(halved, NOTHING).log_prior({"p": u})) == pytest.approx(float(want), rel=1e-6)
-
-
 def test_nuts_refuses_small_concentrations_in_other_coordinates():
     with pytest.raises(ValueError, match=r"site 'p'.*concentration 0\.01.*at least 0\.1"):
         ptx.infer(0, sparse_in_sticks, NOTHING, NUTS(num_draws=10), progress=False)

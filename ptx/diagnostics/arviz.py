@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from ptx.amortised import plain
 from ptx.dims import (
     Dims,
     as_host,
@@ -113,7 +114,7 @@ def _require_same_draws(posterior: Posterior, predictive: Predictive) -> None:
             if array.shape[:2] != lead:
                 raise ValueError(
                     f"predictive: '{site}' has {array.shape[:2]} (chains, draws) and the posterior {lead}; "
-                    "predict from the same posterior"
+                    "predict from the same posterior, with row_draws=1 or 'mean'"
                 )
 
 
@@ -155,7 +156,7 @@ def _checked_prior(posterior: Posterior, prior: Posterior | None) -> Posterior:
             f"prior: expected draws of the engine Prior beside a posterior, got {type(prior.engine).__name__} beside "
             f"{type(posterior.engine).__name__}"
         )
-    if prior.target.model != posterior.target.model:
+    if plain(prior.target.model) != plain(posterior.target.model):
         raise ValueError(
             f"prior: drawn for another model, {prior.target.model!r}, than {posterior.target.model!r}"
         )
