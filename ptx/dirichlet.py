@@ -78,8 +78,7 @@ def _log_weights(rng_key: PRNGKeyArray, concentration: Any, where: Any) -> Array
     if allowed is not None:
         alpha = jnp.where(allowed, alpha, 1)
     _refuse(alpha)
-    # Where a tracer is below the bound the row is nan; added, so that the derivative has no mask to apply.
-    z = log_gamma(rng_key, alpha + jnp.where(alpha >= SMALLEST, 0, jnp.nan).astype(alpha.dtype))
+    z = log_gamma(rng_key, alpha, least=SMALLEST)
     return z if allowed is None else jnp.where(allowed, z, -jnp.inf)
 
 

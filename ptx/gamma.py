@@ -1,6 +1,7 @@
 """Logarithms of gamma variates for whole arrays at once, with their derivative in the shape."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ from ptx.threefry import threefry_2x32
 MAX_ROUNDS = 256
 
 
-def log_gamma(rng_key: PRNGKeyArray, shape_parameter: Float[Array, "..."]) -> Float[Array, "..."]:
+def log_gamma(
+    rng_key: PRNGKeyArray, shape_parameter: Float[Array, "..."], least: float = 0.0
+) -> Float[Array, "..."]:
     """z = log g with g ~ Gamma(alpha, 1), independently for each entry alpha of `shape_parameter`.
 
     Marsaglia and Tsang (2000): with a = alpha (+ 1 where alpha < 1), d = a - 1/3, e = n / (3 sqrt(d)) and n standard
@@ -26,9 +29,9 @@ def log_gamma(rng_key: PRNGKeyArray, shape_parameter: Float[Array, "..."]) -> Fl
     again in rounds, one entry of every 32 a round, until none is left.
 
     The result has the shape and dtype of `shape_parameter` (float16 and bfloat16 are computed in float32), and is
-    nan where alpha is not positive and finite. It depends on the key alone, is exact up to rounding (the normal's tails
-    end at 5.4 in float32, as those of `jax.random.normal`), and its resolution in float32 is about
-    max(6e-8 |z|, 6e-8 / alpha). Its derivative is `log_gamma_gradient`; second derivatives are those of that
+    nan where alpha is not positive and finite, or is below `least`. It depends on the key alone, is exact up to
+    rounding (the normal's tails end at 5.4 in float32, as those of `jax.random.normal`), and its resolution in float32
+    is about max(6e-8 |z|, 6e-8 / alpha). Its derivative is `log_gamma_gradient`; second derivatives are those of that
     approximation. Works under jit, vmap and grad.
     """
     alpha = jnp.asarray(shape_parameter)
@@ -38,30 +41,33 @@ def log_gamma(rng_key: PRNGKeyArray, shape_parameter: Float[Array, "..."]) -> Fl
         )
     seed = jax.random.bits(rng_key, (2,), jnp.uint32)
     working = jnp.promote_types(alpha.dtype, jnp.float32)
-    return _log_gamma(seed, alpha.astype(working)).astype(alpha.dtype)
+    return _log_gamma(least, seed, alpha.astype(working)).astype(alpha.dtype)
 
 
-@jax.custom_jvp
-def _log_gamma(seed: UInt32[Array, "2"], alpha: Array) -> Array:
-    return _fill(seed, alpha.reshape(-1)).reshape(alpha.shape) if alpha.size else alpha
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _log_gamma(least: float, seed: UInt32[Array, "2"], alpha: Array) -> Array:
+    return _fill(seed, alpha.reshape(-1), least).reshape(alpha.shape) if alpha.size else alpha
 
 
 @_log_gamma.defjvp
-def _log_gamma_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+def _log_gamma_jvp(least: float, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (seed, alpha), (_, alpha_tangent) = primals, tangents
-    z = _log_gamma(seed, alpha)
+    z = _log_gamma(least, seed, alpha)
     return z, log_gamma_gradient(alpha, z) * alpha_tangent
 
 
-@jax.jit
-def _fill(seed: UInt32[Array, "2"], alpha: Float[Array, " entries"]) -> Float[Array, " entries"]:
+@partial(jax.jit, static_argnums=2)
+def _fill(
+    seed: UInt32[Array, "2"], alpha: Float[Array, " entries"], least: float = 0.0
+) -> Float[Array, " entries"]:
     """Propose for all, then for the rejected alone, which are kept as set bits of words of 32 entries.
 
     Once few words have bits left these are gathered, so that the last rounds, for a handful of entries, are cheap.
     """
     num_words = max(-(-alpha.size // 32), 1)
     few = max(num_words // 16, 1)
-    z = jnp.where((alpha > 0) & (alpha < jnp.inf), _propose(seed, jnp.uint32(0), alpha), jnp.nan)
+    valid = (alpha >= max(least, float(jnp.finfo(alpha.dtype).tiny))) & (alpha < jnp.inf)
+    z = jnp.where(valid, _propose(seed, jnp.uint32(0), alpha), jnp.nan)
     word = _pack(z == jnp.inf, num_words)
     column = jnp.arange(num_words, dtype=jnp.int32)
     rounds, z, word = _again(seed, alpha, column, (jnp.uint32(1), z, word), few)

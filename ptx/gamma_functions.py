@@ -6,10 +6,13 @@ float64), and Stirling's series is taken there. Each is right to about 3e-6 (5e-
 """
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from ptx.written import written
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
@@ -18,8 +21,9 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 def lgamma(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """log Gamma(x) for x > 0; its derivative is `digamma`."""
     is_small, y, order = _shifted(x)
-    series = _series(y, [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI[:order], 1)]) / y
-    stirling = (y - 0.5) * jnp.log(y) - y + (0.5 * math.log(2 * math.pi)) + series
+    inverse = 1 / y
+    series = _series(inverse, _over(order, lambda k: 2 * k * (2 * k - 1)))
+    stirling = (y - 0.5) * jnp.log(y) - y + (0.5 * math.log(2 * math.pi)) + series * inverse
     return stirling - jnp.where(is_small, jnp.log(_product(x, is_small)[0]), 0)
 
 
@@ -33,7 +37,7 @@ def digamma(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """psi(x) = d log Gamma(x) / dx for x > 0; its derivative is `trigamma`."""
     is_small, y, order = _shifted(x)
     inverse = 1 / y
-    series = _series(y, [b / (2 * k) for k, b in enumerate(_BERNOULLI[:order], 1)]) * inverse * inverse
+    series = _series(inverse, _over(order, lambda k: 2 * k)) * inverse * inverse
     product, first, _ = _product(x, is_small)
     return jnp.log(y) - 0.5 * inverse - series - jnp.where(is_small, first / product, 0)
 
@@ -47,27 +51,48 @@ def trigamma(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """psi'(x) for x > 0."""
     is_small, y, order = _shifted(x)
     inverse = 1 / y
-    series = (1 + (0.5 + _series(y, list(_BERNOULLI[:order])) * inverse) * inverse) * inverse
-    product, first, second = _product(x, is_small)
-    ratio = 1 / product
-    slope = first * ratio
-    return series + jnp.where(is_small, slope * slope - second * ratio, 0)
+    return inverse + _trigamma_tail(inverse, order) + jnp.where(is_small, _squares(x, is_small), 0)
 
 
 @jax.custom_jvp
-def gamma_kl(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    """KL(Gamma(a, 1), Gamma(b, 1)) = (a - b) psi(a) - log Gamma(a) + log Gamma(b) in nats.
+def dirichlet_kl_term(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    """t(a, b) = (a - b) psi(a) - log Gamma(a) + log Gamma(b) - a, of which Dirichlets' KL is made, in nats:
 
-    Of Dirichlets it is sum_k gamma_kl(a_k, b_k) - gamma_kl(sum a, sum b).
+        KL(Dirichlet(a), Dirichlet(b)) = sum_k t(a_k, b_k) - t(sum a, sum b).
+
+    With the series of psi and log Gamma put together, and a taken off (it cancels in the KL), no term grows faster than
+    log a, so that the KL is right to rounding however large a is. The values are `written`, lest a sum of them computes
+    them one at a time; their derivatives are computed apart from them, where they are used.
     """
-    return (a - b) * digamma(a) - lgamma(a) + lgamma(b)
+    is_small, y, order = _shifted(a)
+    shift, inverse, excess = _shift(is_small, a), 1 / y, a - b
+    of_digamma = _series(inverse, _over(order, lambda k: 2 * k)) * inverse
+    of_lgamma = _series(inverse, _over(order, lambda k: 2 * k * (2 * k - 1)))
+    series = inverse * (excess * (0.5 + of_digamma) + of_lgamma)
+    product, first, _ = _product(a, is_small)
+    recurrence = jnp.where(is_small, jnp.log(product) - excess * first / product, 0)
+    stirling = (0.5 - b - shift) * jnp.log(y) + shift - (0.5 * math.log(2 * math.pi))
+    return written(stirling - series + recurrence + lgamma(b))
 
 
-@gamma_kl.defjvp
-def _gamma_kl_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+@dirichlet_kl_term.defjvp
+def _dirichlet_kl_term_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (a, b), (a_tangent, b_tangent) = primals, tangents
-    slope = (a - b) * trigamma(a) * a_tangent + (digamma(b) - digamma(a)) * b_tangent
-    return gamma_kl(a, b), slope
+    value, a = dirichlet_kl_term(a, b), jax.lax.optimization_barrier(a)
+    return value, _slope_in_a(a, b) * a_tangent + (digamma(b) - digamma(a)) * b_tangent
+
+
+def _slope_in_a(a: Array, b: Array) -> Array:
+    """(a - b) psi'(a) - 1, in which 1 cancels the leading term."""
+    is_small, y, order = _shifted(a)
+    inverse, excess = 1 / y, a - b
+    tail = _trigamma_tail(inverse, order) + jnp.where(is_small, _squares(a, is_small), 0)
+    return excess * tail - (b + _shift(is_small, a)) * inverse
+
+
+def _trigamma_tail(inverse: Array, order: int) -> Array:
+    """psi'(y) - 1 / y at a y that is large enough."""
+    return inverse * inverse * (0.5 + _series(inverse, _over(order, lambda _: 1)) * inverse)
 
 
 def _shifted(x: Array) -> tuple[Array, Array, int]:
@@ -75,6 +100,11 @@ def _shifted(x: Array) -> tuple[Array, Array, int]:
     shifts, order = _plan(x)
     is_small = x < shifts
     return is_small, jnp.where(is_small, x + shifts, x), order
+
+
+def _shift(is_small: Array, x: Array) -> Array:
+    """y - x of `_shifted`, exactly."""
+    return jnp.where(is_small, jnp.asarray(_plan(x)[0], x.dtype), 0)
 
 
 def _plan(x: Array) -> tuple[int, int]:
@@ -92,9 +122,22 @@ def _product(x: Array, is_small: Array) -> tuple[Array, Array, Array]:
     return product, first, second
 
 
-def _series(y: Array, coefficients: list[float]) -> Array:
-    """sum_k c_k y^(-2k), k from 0."""
-    inverse_square, total = 1 / (y * y), jnp.zeros_like(y)
-    for coefficient in reversed(coefficients):
+def _squares(x: Array, is_small: Array) -> Array:
+    """sum of 1 / (x + i)^2 = (P' / P)^2 - P'' / P."""
+    product, first, second = _product(x, is_small)
+    ratio = 1 / product
+    slope = first * ratio
+    return slope * slope - second * ratio
+
+
+def _over(order: int, divisor: Callable[[int], int]) -> list[float]:
+    """Bernoulli's numbers B_2, B_4, ... over what is given for k = 1, 2, ..."""
+    return [number / divisor(k) for k, number in enumerate(_BERNOULLI[:order], 1)]
+
+
+def _series(inverse: Array, coefficients: list[float]) -> Array:
+    """sum_k c_k y^(-2k), k from 0, of 1 / y."""
+    inverse_square, total = inverse * inverse, jnp.full_like(inverse, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
         total = total * inverse_square + coefficient
     return total

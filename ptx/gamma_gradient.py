@@ -3,6 +3,7 @@
 import math
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 # Below this value of x / (1 + alpha) the series is used, above it the polynomial.
@@ -43,12 +44,12 @@ def log_gamma_gradient(
     between 1e-8 and 1 - 1e-8; further out in either tail w is held at the edge of the fitted range. One
     logarithm, one exponential, one root and about 70 multiply-adds an element, without branches.
     """
-    log_scale = jnp.log1p(shape_parameter)
     b = 1 / (1 + shape_parameter)
-    s = jnp.sqrt(b)
-    log_ratio = log_variate - log_scale
+    root = lax.rsqrt(b)
+    s = b * root
+    log_ratio = log_variate - jnp.log(1 + shape_parameter)
     low, high = w_range(s)
-    w = jnp.clip(log_ratio / s, low, high)
+    w = jnp.clip(log_ratio * root, low, high)
     series = _series(b, jnp.minimum(log_ratio, math.log(SERIES_BELOW)))
     return jnp.where(log_ratio < math.log(SERIES_BELOW), series, _polynomial(s, w)) / shape_parameter
 
@@ -61,7 +62,8 @@ def w_range(s):
 def _series(b: Array, log_ratio: Array) -> Array:
     """alpha dz/dalpha from four terms, in b = 1 / (1 + alpha) and y = x / (1 + alpha)."""
     y = jnp.exp(log_ratio)
-    second, third = 1 / (1 + b), 1 / (1 + 2 * b)
+    both = 1 / ((1 + b) * (1 + 2 * b))
+    second, third = both * (1 + 2 * b), both * (1 + b)
     first_sum = b  # of 1 / (alpha + 1), 1 / (alpha + 2), ...
     second_sum = first_sum + b * second
     third_sum = second_sum + b * third

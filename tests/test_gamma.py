@@ -145,6 +145,14 @@ def test_grad_jit_and_vmap_agree():
     np.testing.assert_allclose(tangent, 2 * alpha * gradient, rtol=1e-6)
 
 
+def test_shapes_below_the_least_one_taken_are_nan():
+    shape = jnp.asarray([0.0, 1e-3, 0.0099, 0.01, 1.0, jnp.inf, jnp.nan])
+    np.testing.assert_array_equal(
+        jnp.isnan(log_gamma(jax.random.key(0), shape, least=0.01)), [1, 1, 1, 0, 0, 1, 1]
+    )
+    np.testing.assert_array_equal(jnp.isnan(log_gamma(jax.random.key(0), shape)), [1, 0, 0, 0, 0, 1, 1])
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (33,), (2, 0, 3), (5, 7)])
 def test_any_shape_is_taken(shape):
     z = log_gamma(jax.random.key(0), jnp.ones(shape))

@@ -31,3 +31,10 @@ def test_it_may_be_vectorised():
     batch = jnp.stack([X, X + 1])
     with_it, without = (jax.vmap(jax.grad(lambda x, b=b: normalised(x, b))) for b in (written, lambda x: x))
     np.testing.assert_allclose(with_it(batch), without(batch), rtol=1e-5, atol=1e-7)
+
+
+def test_compiled_code_keeps_the_barrier():
+    """XLA drops `optimization_barrier` before it fuses; a loop that it cannot see through stays."""
+    for barrier, kept in ((written, True), (jax.lax.optimization_barrier, False)):
+        text = jax.jit(lambda x, b=barrier: normalised(x, b)).lower(X).compile().as_text()
+        assert (" while(" in text) == kept

@@ -32,7 +32,7 @@ from ptx.models import checks
 from ptx.models.latent_rows import Attention, LatentRows
 from ptx.models.network import Weight
 from ptx.models.network import softmax as masked_softmax
-from ptx.models.row_arithmetic import LEAST, Scores, log_mean, normalised, row_softmax, several
+from ptx.models.row_arithmetic import Scores, log_mean, log_rows_of, normalised, row_softmax, several
 from ptx.models.rows import DirichletRows, EntryRows, GumbelRows, Weibull
 from ptx.written import written
 
@@ -60,8 +60,7 @@ class dirichlet(LatentRows):
 
     Args:
         concentration: of the prior, a key; at least 0.001.
-        sharpness: sum of q's concentrations without the floor; as it grows q becomes the softmax itself. In float32 the
-            KL is right to about 1e-7 sharpness log(sharpness) nats a row, so that 1e5 and more is for float64.
+        sharpness: sum of q's concentrations without the floor; as it grows q becomes the softmax itself.
         floor: added to each of q's concentrations; at least 0.001, where the sampler is exact.
     """
 
@@ -85,10 +84,13 @@ class dirichlet(LatentRows):
         return DirichletRows(jnp.maximum(strength * mean, SMALLEST), shape, where)
 
     def posterior_rows(
-        self, log_rows: Scores, count: Any, spread: Array, shape: tuple, where: Any
+        self, scores: Scores, count: Any, spread: Array, shape: tuple, where: Any
     ) -> DirichletRows:
         """Dirichlet(spread S + floor)."""
-        return DirichletRows(spread / jnp.maximum(count, 1) * jnp.exp(log_rows) + self.floor, shape, where)
+        concentration = spread * row_softmax(scores, where) + self.floor
+        return DirichletRows(
+            concentration, shape, where, total=jnp.where(count > 0, spread + self.floor * count, 1)
+        )
 
     def probabilities(self, value: Array, where: Any) -> Array:
         """The site itself; where NumPyro drew all keys, its allowed ones, renormalised."""
@@ -118,10 +120,10 @@ class weibull(LatentRows):
         return EntryRows(dist.Gamma(strength, rate), shape, several(shape, where))
 
     def posterior_rows(
-        self, log_rows: Scores, count: Any, spread: Array, shape: tuple, where: Any
+        self, scores: Scores, count: Any, spread: Array, shape: tuple, where: Any
     ) -> EntryRows:
         """Weibull of scale K S / Gamma(1 + 1/k)."""
-        log_scale = jnp.maximum(log_rows, LEAST) - written(lgamma(1 + 1 / spread))
+        log_scale = log_rows_of(scores, where) - written(lgamma(1 + 1 / spread))
         return EntryRows(Weibull(log_scale, spread), shape, several(shape, where))
 
     def probabilities(self, value: Array, where: Any) -> Array:
@@ -153,11 +155,11 @@ class lognormal(LatentRows):
         )
 
     def posterior_rows(
-        self, log_rows: Scores, count: Any, spread: Array, shape: tuple, where: Any
+        self, scores: Scores, count: Any, spread: Array, shape: tuple, where: Any
     ) -> EntryRows:
         """LogNormal(log K S - t^2 / 2, t)."""
         return EntryRows(
-            dist.LogNormal(jnp.maximum(log_rows, LEAST) - spread**2 / 2, spread),
+            dist.LogNormal(log_rows_of(scores, where) - spread**2 / 2, spread),
             shape,
             several(shape, where),
         )
@@ -189,10 +191,10 @@ class gaussian_logits(LatentRows):
         return EntryRows(dist.Normal(log_mean(mean), strength), shape, several(shape, where))
 
     def posterior_rows(
-        self, log_rows: Scores, count: Any, spread: Array, shape: tuple, where: Any
+        self, scores: Scores, count: Any, spread: Array, shape: tuple, where: Any
     ) -> EntryRows:
         """Normal(log K S, t)."""
-        return EntryRows(dist.Normal(jnp.maximum(log_rows, LEAST), spread), shape, several(shape, where))
+        return EntryRows(dist.Normal(log_rows_of(scores, where), spread), shape, several(shape, where))
 
     def probabilities(self, value: Array, where: Any) -> Array:
         """softmax(z)."""
@@ -217,10 +219,10 @@ class gumbel_softmax(LatentRows):
         return GumbelRows(log_mean(mean), shape, several(shape, where))
 
     def posterior_rows(
-        self, log_rows: Scores, count: Any, spread: Array, shape: tuple, where: Any
+        self, scores: Scores, count: Any, spread: Array, shape: tuple, where: Any
     ) -> GumbelRows:
         """Gumbel(log K S, 1)."""
-        return GumbelRows(jnp.maximum(log_rows, LEAST), shape, several(shape, where))
+        return GumbelRows(log_rows_of(scores, where), shape, several(shape, where))
 
     def probabilities(self, value: Array, where: Any) -> Array:
         """softmax(z / tau)."""

@@ -58,14 +58,19 @@ class Bayesian:
 
     def _outputs(self, weights: dict[str, Array], inputs: Any) -> Array:
         """The network's, its attention rows sampled where they are latents."""
-        attention = getattr(self.network, "attention", softmax())
-        if isinstance(attention, softmax):
+        if self._random_attention is None:
             return self.network(weights, inputs)
-        rows = attention.start(*_heads(self.network))
+        rows = self._random_attention.start(*_heads(self.network))
         network: Any = self.network  # one that takes an attention
         outputs = network(weights, inputs, rows)
         numpyro.deterministic("attention.probs", jnp.stack(rows.probs, axis=1))
         return outputs
+
+    @property
+    def _random_attention(self) -> Any:
+        """The network's kind of attention where its rows are latents; None where it has none such."""
+        attention = getattr(self.network, "attention", None)
+        return None if isinstance(attention, softmax) else attention
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -73,8 +78,8 @@ class Bayesian:
         weights = {name: weight.dims for name, weight in self.network.weights.items()}
         output_dims = self.network.output_dims
         target_dims = self.likelihood.target_dims(output_dims, self.network.num_outputs)
-        attention = getattr(self.network, "attention", softmax())
-        rows = {} if isinstance(attention, softmax) else attention.sites(_heads(self.network)[0])
+        attention = self._random_attention
+        rows = {} if attention is None else attention.sites(_heads(self.network)[0])
         return {**weights, **rows, **self.likelihood.sites, "outputs": output_dims, "targets": target_dims}
 
     def check(self, inputs: Any, targets: Any = None) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from ptx.models import checks
 from ptx.models.network import Weight
 from ptx.models.network import softmax as masked_softmax
-from ptx.models.row_arithmetic import Scores, log_rows_of, without_padding
+from ptx.models.row_arithmetic import Scores, without_padding
 
 Mask = Bool[Array, "#row 1 #query key"] | None
 Scope = Literal["fixed", "model", "layer", "head", "query"]
@@ -148,7 +148,8 @@ class Rows:
         prior = kind.prior_rows(
             self._prior_mean(mask, layer), self._of_head(self.strength, layer), shape, where
         )
-        q = kind.posterior_rows(log_rows_of(scores, where), count, self._spread(layer), shape, where)
+        scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        q = kind.posterior_rows(scores, count, self._spread(layer), shape, where)
         infer = {"amortised": q, "init": "prior"} | kind.infer
         with numpyro.plate("rows", shape[0], dim=-3):
             value = jnp.asarray(numpyro.sample(f"{kind.site}.{layer.index}", prior, infer=infer))

@@ -20,18 +20,19 @@ def log_mean(mean: Array) -> Array:
 
 
 def log_rows_of(scores: Scores, where: Any) -> Scores:
-    """log K S in float32 or wider; 0 where masked."""
-    scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+    """log K S, with S the softmax over the K allowed keys, kept above LEAST; 0 where masked."""
     if where is None:
         shifted = scores - written(jax.lax.stop_gradient(jnp.max(scores, -1, keepdims=True)))
-        return shifted - jnp.log(written(jnp.mean(jnp.exp(shifted), -1, keepdims=True)))
+        log_rows = shifted - jnp.log(written(jnp.mean(jnp.exp(shifted), -1, keepdims=True)))
+        return jnp.maximum(log_rows, LEAST)
     scores = jnp.where(where, scores, 0)
     highest = jax.lax.stop_gradient(jnp.max(jnp.where(where, scores, -jnp.inf), -1, keepdims=True))
     shifted = scores - written(jnp.where(jnp.isfinite(highest), highest, 0))
     mean = written(jnp.sum(jnp.where(where, jnp.exp(shifted), 0), -1, keepdims=True)) / jnp.maximum(
         jnp.sum(where, -1, keepdims=True), 1
     )
-    return jnp.where(where, shifted - jnp.log(jnp.where(mean > 0, mean, 1)), 0)
+    log_rows = shifted - jnp.log(jnp.where(mean > 0, mean, 1))
+    return jnp.where(where, jnp.maximum(log_rows, LEAST), 0)
 
 
 def without_padding(mask: Array) -> Bool[Array, "#row 1 query key"]:

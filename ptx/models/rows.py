@@ -10,7 +10,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
 from ptx.dirichlet import dirichlet
-from ptx.gamma_functions import gamma_kl, lgamma
+from ptx.gamma_functions import dirichlet_kl_term, lgamma
 from ptx.written import written
 
 Shape = tuple[int, ...]
@@ -26,18 +26,24 @@ class DirichletRows(dist.Distribution):
         concentration: broadcasts to `shape`; not looked at where excluded.
         shape: (*batch, entries) of a draw.
         where: allowed entries, of that shape; None allows all.
+        total: sum of the allowed concentrations where it is known without adding them up; broadcasts to (*batch, 1).
     """
 
     support: Any = constraints.simplex
     arg_constraints: ClassVar[dict[str, Any]] = {"concentration": constraints.positive}
     reparametrized_params: ClassVar[list[str]] = ["concentration"]
-    pytree_data_fields = ("concentration", "where")
+    pytree_data_fields = ("concentration", "where", "_total")
 
     def __init__(
-        self, concentration: Float[Array, "..."], shape: Shape, where: Bool[Array, "..."] | None = None
+        self,
+        concentration: Float[Array, "..."],
+        shape: Shape,
+        where: Bool[Array, "..."] | None = None,
+        total: Float[Array, "..."] | None = None,
     ) -> None:
         self.concentration = jnp.asarray(concentration)
         self.where = where
+        self._total = None if total is None else jnp.asarray(total)
         super().__init__(shape[:-1], shape[-1:], validate_args=False)
 
     def sample(self, key: Any, sample_shape: Shape = ()) -> Array:
@@ -54,6 +60,8 @@ class DirichletRows(dist.Distribution):
 
     def total(self) -> Array:
         """Sum of the allowed concentrations; 1 where there is none."""
+        if self._total is not None:
+            return self._total.reshape(self._total.shape[:-1])  # the last axis has length 1
         total = self._sum(self.concentration)
         return total if self.where is None else jnp.where(total > 0, total, 1)
 
@@ -161,13 +169,14 @@ def _logsumexp(entries: Array) -> Array:
 
 
 def _kl_dirichlet(q: DirichletRows, p: DirichletRows) -> Array:
-    """sum_k gamma_kl(a_k, b_k) - gamma_kl(sum a, sum b), in nats a row."""
+    """sum_k t(a_k, b_k) - t(sum a, sum b) with t = `dirichlet_kl_term`, in nats a row; 0 for a point mass."""
     a, b = q.concentration, p.concentration
     if q.where is not None:
         a = jnp.where(q.where, a, 1)  # excluded entries of any value leave no nan in the derivative
-    entries = written(gamma_kl(a, b))  # within the sum they would be computed one at a time
+    entries = dirichlet_kl_term(a, b)
     within = jnp.sum(entries if q.where is None else jnp.where(q.where, entries, 0), -1)
-    return within - gamma_kl(q.total(), p.total())
+    several = q.event_shape[0] > 1 if q.where is None else jnp.sum(q.where, -1) > 1
+    return jnp.where(several, within - dirichlet_kl_term(q.total(), p.total()), 0)
 
 
 def _kl_entries(q: EntryRows, p: EntryRows) -> Array:
