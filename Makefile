@@ -37,6 +37,8 @@ help:
 demo: $(STAMP)-run
 	$(BIN)/ptx demo $(ARGS)
 
+# Compiling is most of what the fast tests cost: here LLVM does less of it than in the slow part and for users.
+test: export XLA_FLAGS := $(XLA_FLAGS) --xla_backend_optimization_level=1
 test: $(STAMP)-test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' $(ARGS)
 

@@ -36,5 +36,5 @@ def test_it_may_be_vectorised():
 def test_compiled_code_keeps_the_barrier():
     """XLA drops `optimization_barrier` before it fuses; a loop that it cannot see through stays."""
     for barrier, kept in ((written, True), (jax.lax.optimization_barrier, False)):
-        text = jax.jit(lambda x, b=barrier: normalised(x, b)).lower(X).compile().as_text()
+        text = str(jax.jit(lambda x, b=barrier: normalised(x, b)).lower(X).compile().as_text())
         assert (" while(" in text) == kept
