@@ -72,14 +72,20 @@ def _observed_dims(target: Target, site: Observed) -> Dims:
 
 
 def stacked_layers(target: Target, values: dict[str, Any]) -> dict[str, Any]:
-    """Latents of one kind a layer, as `attention.probs.0` and so on, as one array `attention.probs` with an axis
-    `layer` behind the rows; others, and arrays on disk, as they are."""
+    """Draws of latents that the model names one a layer, `attention.probs.0` and so on, as one array `attention.probs`
+    with the axis `layer` that its dims have; others, and arrays on disk, as they are."""
     layers: dict[str, list[str]] = {}
     for site in target.sites:
         kind, _, number = site.name.rpartition(".")
-        if site.amortised and number.isdigit() and isinstance(values.get(site.name), np.ndarray):
+        is_layer = number.isdigit() and "layer" in dict(target.dims).get(kind, ())
+        if is_layer and isinstance(values.get(site.name), np.ndarray):
             layers.setdefault(kind, []).append(site.name)
-    new = {kind: np.stack([values[name] for name in names], axis=3) for kind, names in layers.items()}
+    for names in layers.values():
+        names.sort(key=lambda name: int(name.rpartition(".")[2]))
+    new = {
+        kind: np.stack([values[name] for name in names], axis=2 + dict(target.dims)[kind].index("layer"))
+        for kind, names in layers.items()
+    }
     joined = {name for names in layers.values() for name in names}
     return {name: array for name, array in values.items() if name not in joined} | new
 

@@ -3,6 +3,7 @@
 import json
 import warnings
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import ptx
 from ptx import inference, models
+from ptx.dims import stacked_layers
 from ptx.models import likelihoods, priors
 
 RNG = np.random.default_rng(0)
@@ -370,3 +372,45 @@ def test_narrow_floats_become_float32():
     tree = ptx.to_datatree(posterior.replace(statistics={"lp": jnp.zeros((1, 3), jnp.bfloat16)}))
     assert tree["sample_stats_prior/lp"].dtype == np.float32
     assert narrow["mu"].dtype == jnp.bfloat16
+
+
+def test_attention_rows_of_all_layers_are_one_variable():
+    network = models.Transformer(
+        num_features=2,
+        max_length=2,
+        num_layers=11,
+        num_heads=1,
+        width=2,
+        num_outputs=2,
+        attention="dirichlet",
+    )
+    inputs = RNG.normal(size=(3, 2, 2))
+    model = models.bayesian(network, priors.normal(), likelihoods.categorical)
+    prior = quiet(0, model, (inputs, np.array([0, 1, 1])), inference.Prior(num_draws=4))
+    variable = ptx.to_datatree(prior, log_likelihood=False)["prior"]["attention.probs"]
+    assert variable.dims == ("chain", "draw", "row", "layer", "head", "query", "key")
+    draws = prior.constrained()
+    for layer in range(2):
+        np.testing.assert_array_equal(variable[:, :, :, layer], draws[f"attention.probs.{layer}"])
+
+
+def test_layers_are_stacked_by_their_number():
+    names = [f"attention.probs.{layer}" for layer in range(11)]
+    dims = (("attention.probs", ("row", "layer", "head", "query", "key")),)
+    target = SimpleNamespace(sites=[SimpleNamespace(name=name) for name in sorted(names)], dims=dims)
+    values = {name: np.full((1, 2, 3, 1, 2, 2), float(layer)) for layer, name in enumerate(names)}
+    stacked = stacked_layers(target, values)["attention.probs"]
+    np.testing.assert_array_equal(stacked[0, 0, 0, :, 0, 0, 0], np.arange(11))
+
+
+def test_numbered_latents_of_a_model_without_layers_stay_apart():
+    def model(inputs, targets=None):
+        with numpyro.plate("rows", inputs.shape[0]):
+            zs = [
+                numpyro.sample(f"z.{k}", dist.Normal(0, jnp.ones(k + 1)).to_event(1), infer={"amortised": q})
+                for k, q in enumerate([dist.Normal(0, jnp.ones(n)).to_event(1) for n in (1, 2)])
+            ]
+            numpyro.sample("y", dist.Normal(sum(z.sum(-1) for z in zs), 1), obs=targets)
+
+    prior = quiet(0, model, (np.zeros(3), np.zeros(3)), inference.Prior(num_draws=4))
+    assert {"z.0", "z.1"} <= set(ptx.to_datatree(prior, log_likelihood=False)["prior"].data_vars)
