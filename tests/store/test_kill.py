@@ -13,13 +13,9 @@ from store.runs import ENGINES
 from ptx.store import files
 
 pytestmark = pytest.mark.filterwarnings(runs.SHORT_WARM_UP)
-SOME = {
-    "MAP": 16,
-    "SVI": 12,
-    "NUTS": 12,
-    "SGLD": 12,
-}  # operations at which a run crashes; 4 of each not named
-APART = {"MAP": 1, "NUTS": 2, "SGLD": 2}  # how far apart they are in the slow part; 4 of each not named
+# At how many operations a run crashes, 4 where not named; in the slow part, how far apart they are.
+SOME = {"MAP": 16, "SVI": 12, "NUTS": 12, "SGLD": 12}
+APART = {"MAP": 1, "NUTS": 2, "SGLD": 2}
 
 
 @pytest.fixture(autouse=True)
