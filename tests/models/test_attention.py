@@ -388,12 +388,10 @@ def test_a_kind_is_itself_its_class_or_its_name():
 
 
 IMAGES = RNG.normal(size=(5, 4, 4))
-ENGINES = [
-    MAP(num_steps=4, num_chains=2, batch_size=2),
-    pytest.param(SVI(num_steps=4, num_draws=3, batch_size=2), marks=pytest.mark.slow),
-]
+ENGINES = [MAP(num_steps=4, num_chains=2, batch_size=2), SVI(num_steps=4, num_draws=3, batch_size=2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
 def test_a_vision_transformer_is_fitted_and_its_rows_are_predicted(engine):
     network = VisionTransformer(

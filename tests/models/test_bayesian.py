@@ -212,6 +212,7 @@ def test_simulated_rows_are_independent_given_the_weights():
     assert abs(np.mean(np.asarray(targets)) - 0.5) / (0.5 / np.sqrt(16000)) < 4.5
 
 
+@pytest.mark.slow
 def test_numpyros_nuts_runs_on_a_single_row():
     sampler = MCMC(NUTS(MODEL), num_warmup=5, num_samples=5, progress_bar=False)
     sampler.run(jax.random.key(0), INPUTS[:1], LABELS[:1])

@@ -15,7 +15,12 @@ from ptx.store import files, read
 
 NAME = "SVI"
 ENGINE = ENGINES[NAME]
-STRIDE = {True: 2, False: 5}  # between the operations that fail
+# Whether the disk stays full, and how far apart the operations that fail are.
+SWEEPS = [
+    (True, 5),
+    (False, 9),
+    *(pytest.param(*sweep, marks=pytest.mark.slow) for sweep in [(True, 1), (False, 2)]),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +55,13 @@ def first_error(directory, at, forever):
     return None
 
 
-@pytest.mark.parametrize("forever", [True, False])
-def test_a_disk_that_fills_up_at_any_operation_loses_nothing(forever, whole, tmp_path):
+@pytest.mark.parametrize(("forever", "apart"), SWEEPS)
+def test_a_disk_that_fills_up_at_any_operation_loses_nothing(forever, apart, whole, tmp_path):
     """The disk stays full until the run has ended, or has room again for what is written after the failure."""
     with faults.operations() as counted:
         runs.infer(ENGINE, tmp_path / "counted")
     stopped = 0
-    for at in range(0, counted.count, STRIDE[forever]):
+    for at in range(0, counted.count, apart):
         directory = tmp_path / f"{at}"
         error = first_error(directory, at, forever)
         if error is not None:
@@ -68,7 +73,7 @@ def test_a_disk_that_fills_up_at_any_operation_loses_nothing(forever, whole, tmp
             assert read.load(directory).notes == ()
         assert not list(directory.rglob(f"{files.TEMPORARY}*"))
         runs.require_same(runs.values(runs.go_on(directory, ENGINE)), whole)
-    assert stopped > counted.count // STRIDE[forever] // 2
+    assert stopped > counted.count // apart // 2
 
 
 def test_room_for_more_draws_is_looked_for_before_a_run_grows(tmp_path, monkeypatch):
