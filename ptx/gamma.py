@@ -5,6 +5,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
@@ -41,6 +42,7 @@ def log_gamma(
         )
     seed = jax.random.bits(rng_key, (2,), jnp.uint32)
     working = jnp.promote_types(alpha.dtype, jnp.float32)
+    least = float(np.asarray(least, alpha.dtype))  # rounded as an alpha of this value is
     return _log_gamma(least, seed, alpha.astype(working)).astype(alpha.dtype)
 
 

@@ -168,3 +168,11 @@ def test_the_numpyro_distribution_draws_by_it_and_keeps_numpyros_kl():
     gradient = jax.grad(lambda a: jnp.sum(Dirichlet(a).sample(jax.random.key(1)) ** 2))(concentration)
     assert np.isfinite(gradient).all()
     assert (gradient != 0).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_the_smallest_concentration_is_taken_in_every_dtype(dtype):
+    """0.001 rounds down in bfloat16."""
+    concentration = jnp.full((3, 4), SMALLEST, dtype)
+    for draw in (dirichlet, jax.jit(dirichlet)):
+        assert jnp.isfinite(draw(jax.random.key(0), concentration)).all()
