@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from ptx.diagnostics import (
 )
 from ptx.version import versions
 
-NUM_STEPS, SEEDS = 1000, (0, 1, 2)
+NUM_STEPS, SEEDS, BEGUN = 1000, (0, 1, 2), time.perf_counter()
 
 
 def scores(task: Task, fit: Fit) -> dict[str, float | None]:
@@ -84,24 +85,18 @@ def _auroc(inside: np.ndarray, outside: np.ndarray) -> float:
     return float(roc_auc_score(labels, np.concatenate([inside, outside])))
 
 
-def compare(names: list[str], num_steps: int, seeds: tuple[int, ...]) -> list[dict]:
+def compare(names: list[str], num_steps: int, seeds: tuple[int, ...]) -> Iterator[dict]:
     """Scores of every task, row and seed; seeds innermost, so that one program serves them all."""
-    lines = []
     for name in names:
         tasks = {seed: TASKS[name](seed) for seed in seeds}
         fits = {seed: methods(task, seed, num_steps) for seed, task in tasks.items()}
         for method, seed in product(fits[seeds[0]], seeds):
             begun = time.perf_counter()
             found = scores(tasks[seed], fits[seed][method]())
-            line = {"task": name, "method": method, "seed": seed, "scores": found}
-            lines.append(line | {"seconds": time.perf_counter() - begun})
-            print(f"{name} {seed} {method}: {_brief(lines[-1])}", flush=True)
-    return lines
-
-
-def _brief(line: dict) -> str:
-    found = line["scores"]
-    return f"accuracy {found['accuracy']:.3f}, NLL {found['NLL']:.3f}, {line['seconds']:.0f} s"
+            seconds = time.perf_counter() - begun
+            brief = f"accuracy {found['accuracy']:.3f}, NLL {found['NLL']:.3f}, {seconds:.0f} s"
+            print(f"{name} {seed} {method}: {brief}", flush=True)
+            yield {"task": name, "method": method, "seed": seed, "scores": found, "seconds": seconds}
 
 
 def tables(lines: list[dict]) -> str:
@@ -126,7 +121,7 @@ def _cell(values: list[float | None]) -> str:
 
 
 def main() -> None:
-    """Run it; print the tables; write JSON."""
+    """Run it; print the tables; write JSON as it goes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=__doc__)
     parser.add_argument("--only", choices=TASKS, help="one task; both by default")
     parser.add_argument("--quick", action="store_true", help="50 steps, one seed: does it run?")
@@ -141,15 +136,24 @@ def main() -> None:
         attention_picture.draw(options.picture, num_steps)
         return
     names = [options.only] if options.only else list(TASKS)
-    begun = time.perf_counter()
-    lines = tune(names, num_steps) if options.tune else compare(names, num_steps, seeds)
+    lines: list[dict] = []
+    for line in tune(names, num_steps) if options.tune else compare(names, num_steps, seeds):
+        lines.append(line)
+        _write(options.out, lines, num_steps)
     if not options.tune:
         print(tables(lines))
-    seconds = {"seconds": time.perf_counter() - begun, "processor_seconds": time.process_time()}
-    print({name: round(value) for name, value in seconds.items()})
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"versions": versions(), "steps": num_steps, "chosen": repr(CHOSEN), **seconds, "lines": lines}
-    options.out.write_text(json.dumps(kept, indent=1))
+    print({name: round(value) for name, value in _spent().items()})
+
+
+def _spent() -> dict[str, float]:
+    return {"seconds": time.perf_counter() - BEGUN, "processor_seconds": time.process_time()}
+
+
+def _write(path: Path, lines: list[dict], num_steps: int) -> None:
+    """All lines so far, so that a run that is stopped leaves them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"versions": versions(), "steps": num_steps, "chosen": repr(CHOSEN), **_spent()}
+    path.write_text(json.dumps({**about, "lines": lines}, indent=1))
 
 
 if __name__ == "__main__":

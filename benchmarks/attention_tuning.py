@@ -4,6 +4,7 @@ For each kind first the weight of the KL is chosen, at the kind's defaults; at t
 is tried.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,9 +36,8 @@ def point(task: Task, num_steps: int, kl_weight: float = 1.0, num_chains: int = 
     )
 
 
-def tune(names: list[str], num_steps: int) -> list[dict]:
+def tune(names: list[str], num_steps: int) -> Iterator[dict]:
     """Validation scores of all that was tried, one task and kind after another."""
-    tried = []
     for task in (TASKS[name](0) for name in names):
         for name, change in SHARPER.items():
             default = attention.KINDS[name]()
@@ -45,8 +45,7 @@ def tune(names: list[str], num_steps: int) -> list[dict]:
             weight = min(found, key=lambda row: row["nll"])["kl_weight"]
             found.append(_score(task, replace(default, **change), weight, num_steps))
             min(found, key=lambda row: row["nll"])["chosen"] = True
-            tried += found
-    return tried
+            yield from found
 
 
 def _score(task: Task, kind: Any, kl_weight: float, num_steps: int) -> dict:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ptx.gamma_functions import lgamma
+from ptx.masked_softmax import softmax
 
 
 class LogGammaSimplex:
@@ -29,14 +30,7 @@ class LogGammaSimplex:
         self.where = where
 
     def __call__(self, u: Float[Array, "... entries"]) -> Float[Array, "... entries"]:
-        z = self._log_gamma(u)
-        if self.where is None:
-            return jax.nn.softmax(z, -1)
-        z = jnp.where(self.where, z, -jnp.inf)
-        highest = jax.lax.stop_gradient(jnp.max(z, -1, keepdims=True))
-        g = jnp.exp(z - jnp.where(jnp.isfinite(highest), highest, 0))
-        total = jnp.sum(g, -1, keepdims=True)
-        return g / jnp.where(total > 0, total, 1)
+        return softmax(self._log_gamma(u), self.where)
 
     def log_density(self, u: Float[Array, "... entries"]) -> Float[Array, "..."]:
         """log p(u) in nats, summed over the entries."""

@@ -89,8 +89,9 @@ def _state_at(target: Target, engine: Any, key: jax.Array, position: Position) -
 
 
 def _finite(state: Any) -> bool:
+    """In NumPy, as JAX would compile a look at each shape."""
     floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in floats)
+    return all(np.isfinite(np.asarray(leaf)).all() for leaf in floats)
 
 
 def _blame(target: Target, position: Position) -> str:

@@ -12,8 +12,8 @@ from ptx.cli import main
 from ptx.datasets import digits
 from ptx.demo import FULL, QUICK, Size, demo, stored, tasks
 from ptx.demo.plots import log_true_class
-from ptx.demo.run import _verdict
-from ptx.diagnostics import Difference
+from ptx.demo.prior_swap import verdict
+from ptx.diagnostics import Difference, check_convergence
 from ptx.infer import infer
 from ptx.inference import MAP, SVI
 
@@ -72,6 +72,7 @@ def test_quick_demo_writes_what_it_says(whole):
     assert kept["num_rows"] == 12
     swap = json.loads((folder / "prior_swap.json").read_text())
     assert len(swap["by_chain"]) == 2
+    assert [each["name"] for each in swap["convergence"]] == ["Student t", "normal"]
     assert np.isfinite(swap["nats_per_row"]["standard_error"])
     with xarray.open_datatree(folder / "nuts.nc", engine="h5netcdf") as tree:
         assert tree["posterior"]["head.kernel"].dims == ("chain", "draw", "embed", "output")
@@ -159,17 +160,25 @@ def test_traced_positions_count_and_hold_the_true_class():
         assert values == pytest.approx(np.log(probs[:, :, row, word, task.test.targets[row, word]]))
 
 
+AGREE = np.random.default_rng(0).normal(size=(2, 500))
+APART = AGREE + [[0.0], [9.0]]
+
+
 @pytest.mark.parametrize(
-    ("difference", "by_chain", "words"),
+    ("difference", "by_chain", "draws", "words"),
     [
-        (0.1, (0.2, 0.05), "The Student t prior"),
-        (-0.1, (-0.2, -0.05), "The normal prior"),
-        (0.1, (0.3, -0.1), "disagree"),
-        (0.01, (0.02, 0.005), "cannot tell"),
+        (0.1, (0.2, 0.05), AGREE, "The Student t prior"),
+        (-0.1, (-0.2, -0.05), AGREE, "The normal prior"),
+        (0.1, (0.2, 0.05), APART, "not converged"),
+        (0.1, (0.3, -0.1), AGREE, "disagree"),
+        (0.01, (0.02, 0.005), AGREE, "cannot tell"),
     ],
 )
-def test_the_verdict_claims_no_more_than_the_numbers(difference, by_chain, words):
+def test_the_verdict_claims_no_more_than_the_numbers(difference, by_chain, draws, words):
     def of(value):
         return Difference(0.0, 0.0, value, 0.02, 100)
 
-    assert words in _verdict(of(difference), [of(value) for value in by_chain])
+    checks = check_convergence({"Student t": draws, "normal": AGREE})
+    found = verdict(of(difference), [of(value) for value in by_chain], checks)
+    assert words in found
+    assert "not converged" not in found or words == "not converged"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from ptx.demo import stored
 from ptx.demo.tasks import Size, Task
@@ -12,6 +13,8 @@ from ptx.infer import infer
 from ptx.inference import SVI
 from ptx.posterior import Posterior
 from ptx.store import read
+
+Starts = dict[str, np.ndarray]  # site -> unconstrained values with a leading chain axis
 
 
 class Place(NamedTuple):

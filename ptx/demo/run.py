@@ -1,27 +1,24 @@
 """The demo, stage by stage: fit, score, plot, keep; it says what it does and ends with the files it wrote."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ptx.demo import plots, stored, tasks
-from ptx.demo.fit import Place, fit
+from ptx.demo import plots, tasks
+from ptx.demo.fit import Place, Starts, fit
 from ptx.demo.picture import summary
+from ptx.demo.prior_swap import swap_prior
 from ptx.demo.tasks import FULL, QUICK, Size, Task
 from ptx.diagnostics.arviz import to_datatree
-from ptx.diagnostics.comparison import Difference, paired_difference
 from ptx.diagnostics.report import Report, report
 from ptx.inference import SVI
 from ptx.posterior import Posterior
-from ptx.predictive import Predictive, log_likelihood, predict
+from ptx.predictive import Predictive, predict
 from ptx.start import as_key
 from ptx.target import lower
-
-Starts = dict[str, np.ndarray]  # site -> unconstrained values with a leading chain axis
 
 
 def demo(
@@ -89,7 +86,7 @@ def _task(rng_key: jax.Array, place: Place, task: Task) -> Report:
     table.to_json(folder / "scoreboard.json")
     table.to_csv(folder / "scoreboard.csv")
     if task.name == "digits":
-        _swap_prior(jax.random.fold_in(rng_key, 200), place, task, posteriors["NUTS"], begun)
+        swap_prior(jax.random.fold_in(rng_key, 200), place, task, posteriors["NUTS"], begun)
     console.print("[bold]Keeping[/] an ArviZ tree of each fit, and plots.")
     trees = _keep_trees(posteriors, predictions, folder)
     plots.keep(task, predictions, trees["NUTS"], folder)
@@ -126,41 +123,6 @@ def _size(weight: Any) -> int:
     for length in weight.shape:
         size *= length
     return size
-
-
-def _swap_prior(key: jax.Array, place: Place, task: Task, posterior: Posterior, begun: Starts) -> None:
-    """The same model under another prior, by the same engine, scored on the same test rows."""
-    console = place.console
-    console.print(
-        "[bold]Another prior[/]: Student t with 4 degrees of freedom instead of the normal, at the same scales."
-    )
-    other, name = stored.other_prior(task), "NUTS Student t"
-    fitted = {
-        "student_t": fit(key, place, name, other, posterior.engine, begun, stored.PRIORS[1]),
-        "normal": posterior,
-    }
-    densities = {name: log_likelihood(each, task.test)["targets"] for name, each in fitted.items()}
-    difference = paired_difference(densities["student_t"], densities["normal"])
-    by_chain = [
-        paired_difference(*(each[chain : chain + 1] for each in densities.values()))
-        for chain in range(tasks.NUM_CHAINS)
-    ]
-    console.print(f"  log predictive density of the test part, Student t minus normal: {difference}")
-    console.print(f"  chain by chain: {', '.join(f'{each.difference:+.4f}' for each in by_chain)}")
-    console.print(f"  {_verdict(difference, by_chain)}\n")
-    found = {"first": "student_t", "second": "normal", "nats_per_row": asdict(difference)}
-    found |= {"by_chain": [asdict(each) for each in by_chain], "findings": list(fitted["student_t"].findings)}
-    (place.folder / "prior_swap.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-
-
-def _verdict(difference: Difference, by_chain: list[Difference]) -> str:
-    """What the difference allows to say; its standard error knows the rows, the chains show the error of few draws."""
-    if difference.standard_error is None or abs(difference.difference) < 2 * difference.standard_error:
-        return "These rows cannot tell the two priors apart: the difference is within two standard errors."
-    if min(each.difference for each in by_chain) < 0 < max(each.difference for each in by_chain):
-        return "The chains disagree about which prior is better: too few draws to tell."
-    better = "Student t" if difference.difference > 0 else "normal"
-    return f"The {better} prior predicts these rows better, by more than two standard errors, in every chain."
 
 
 def _keep_trees(

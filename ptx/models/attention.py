@@ -26,12 +26,12 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array
 
+from ptx.masked_softmax import softmax as masked_softmax
 from ptx.dirichlet import SMALLEST
 from ptx.gamma_functions import lgamma
 from ptx.models import checks
 from ptx.models.latent_rows import Attention, LatentRows
 from ptx.models.network import Weight
-from ptx.models.network import softmax as masked_softmax
 from ptx.models.row_arithmetic import Scores, log_mean, log_rows_of, normalised, row_softmax, several
 from ptx.models.rows import DirichletRows, EntryRows, GumbelRows, Weibull
 from ptx.written import written

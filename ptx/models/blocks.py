@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ptx.masked_softmax import softmax
 from ptx.models.attention import SOFTMAX
 from ptx.models.latent_rows import Attend, Attention, Layer
-from ptx.models.network import Weight, dense, layer_norm, rms_norm, softmax
+from ptx.models.network import Weight, dense, layer_norm, rms_norm
 
 UNROLLED_LAYERS = 4  # deepest stack laid out in a row rather than looped over
 

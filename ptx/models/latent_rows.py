@@ -11,9 +11,9 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
+from ptx.masked_softmax import softmax as masked_softmax
 from ptx.models import checks
 from ptx.models.network import Weight
-from ptx.models.network import softmax as masked_softmax
 from ptx.models.row_arithmetic import Scores, without_padding
 
 Mask = Bool[Array, "#row 1 #query key"] | None

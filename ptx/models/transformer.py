@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ptx.masked_softmax import softmax
 from ptx.models import checks
 from ptx.models.attention import SOFTMAX, as_attention
 from ptx.models.blocks import Blocks
 from ptx.models.latent_rows import Attention
-from ptx.models.network import Weight, dense, softmax
+from ptx.models.network import Weight, dense
 from ptx.models.sequence import pool, sinusoids
 
 Mask = Bool[Array, "row token"]

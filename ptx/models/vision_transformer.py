@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ptx.masked_softmax import softmax
 from ptx.models import checks
 from ptx.models.attention import SOFTMAX, as_attention
 from ptx.models.latent_rows import Attention
-from ptx.models.network import Weight, softmax
+from ptx.models.network import Weight
 from ptx.models.transformer import Transformer
 
 

@@ -378,7 +378,7 @@ def test_attention_rows_of_all_layers_are_one_variable():
     network = models.Transformer(
         num_features=2,
         max_length=2,
-        num_layers=11,
+        num_layers=2,
         num_heads=1,
         width=2,
         num_outputs=2,

@@ -7,7 +7,8 @@ import pytest
 import scipy.special
 
 from ptx.models import MLP, Transformer, VisionTransformer, Weight, attention
-from ptx.models.network import layer_norm, rms_norm, softmax
+from ptx.masked_softmax import softmax
+from ptx.models.network import layer_norm, rms_norm
 from ptx.models.sequence import pool, sinusoids
 
 RNG = np.random.default_rng(0)

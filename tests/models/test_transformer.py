@@ -12,7 +12,7 @@ from models import reference
 from numpyro import handlers
 
 from ptx.models import Transformer
-from ptx.models.network import softmax
+from ptx.masked_softmax import softmax
 
 SIZES = {"max_length": 7, "num_layers": 2, "num_heads": 2, "width": 8, "num_outputs": 3}
 ENCODER = Transformer(vocab_size=11, **SIZES)
