@@ -161,7 +161,7 @@ def test_traced_positions_count_and_hold_the_true_class():
 
 
 AGREE = np.random.default_rng(0).normal(size=(2, 500))
-APART = AGREE + [[0.0], [9.0]]
+APART = AGREE + np.array([[0.0], [9.0]])
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,6 @@ def verdict(difference: Difference, by_chain: list[Difference], checks: tuple[Co
     if all(check.passed for check in checks):
         return f"The {better} prior predicts these rows better, by more than two standard errors, in every chain."
     return (
-        f"As far as these draws go, the {better} prior predicts these rows better, by more than two standard errors, in "
-        "every chain; but they have not converged (R-hat above): this is a finding on these runs, not on the priors."
+        f"As far as these draws go, the {better} prior predicts these rows better, by more than two standard errors, "
+        "in every chain; but they have not converged (R-hat above): a finding on these runs, not on the priors."
     )

@@ -26,9 +26,9 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array
 
-from ptx.masked_softmax import softmax as masked_softmax
 from ptx.dirichlet import SMALLEST
 from ptx.gamma_functions import lgamma
+from ptx.masked_softmax import softmax as masked_softmax
 from ptx.models import checks
 from ptx.models.latent_rows import Attention, LatentRows
 from ptx.models.network import Weight

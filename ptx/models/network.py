@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 EPSILON = 1e-5  # added to the variance or mean square inside a norm
 

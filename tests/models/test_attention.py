@@ -16,8 +16,8 @@ from ptx import densities, program
 from ptx.amortised import Amortised
 from ptx.data import Data
 from ptx.inference import MAP, NUTS, SVI
-from ptx.models import Transformer, VisionTransformer, attention, bayesian, likelihoods, priors
 from ptx.masked_softmax import softmax
+from ptx.models import Transformer, VisionTransformer, attention, bayesian, likelihoods, priors
 
 QUICK = {"xla_backend_optimization_level": 0}  # compiling is most of what these tests cost
 RNG = np.random.default_rng(5)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from ptx.models import MLP, Transformer, VisionTransformer, Weight, attention
 from ptx.masked_softmax import softmax
+from ptx.models import MLP, Transformer, VisionTransformer, Weight, attention
 from ptx.models.network import layer_norm, rms_norm
 from ptx.models.sequence import pool, sinusoids
 

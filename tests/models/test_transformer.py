@@ -11,8 +11,8 @@ import pytest
 from models import reference
 from numpyro import handlers
 
-from ptx.models import Transformer
 from ptx.masked_softmax import softmax
+from ptx.models import Transformer
 
 SIZES = {"max_length": 7, "num_layers": 2, "num_heads": 2, "width": 8, "num_outputs": 3}
 ENCODER = Transformer(vocab_size=11, **SIZES)
