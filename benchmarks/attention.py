@@ -18,7 +18,7 @@ import numpy as np
 import ptx
 from benchmarks import attention_picture
 from benchmarks.attention_methods import CHOSEN, Fit, methods
-from benchmarks.attention_tasks import TASKS, Task, mask_of
+from benchmarks.attention_tasks import NUM_LAYERS, TASKS, Task, mask_of
 from benchmarks.attention_tuning import tune
 from ptx.diagnostics import (
     accuracy,
@@ -85,10 +85,10 @@ def _auroc(inside: np.ndarray, outside: np.ndarray) -> float:
     return float(roc_auc_score(labels, np.concatenate([inside, outside])))
 
 
-def compare(names: list[str], num_steps: int, seeds: tuple[int, ...]) -> Iterator[dict]:
+def compare(names: list[str], num_steps: int, seeds: tuple[int, ...], num_layers: int) -> Iterator[dict]:
     """Scores of every task, row and seed; seeds innermost, so that one program serves them all."""
     for name in names:
-        tasks = {seed: TASKS[name](seed) for seed in seeds}
+        tasks = {seed: TASKS[name](seed, num_layers) for seed in seeds}
         fits = {seed: methods(task, seed, num_steps) for seed, task in tasks.items()}
         for method, seed in product(fits[seeds[0]], seeds):
             begun = time.perf_counter()
@@ -124,20 +124,21 @@ def main() -> None:
     """Run it; print the tables; write JSON as it goes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=__doc__)
     parser.add_argument("--only", choices=TASKS, help="one task; both by default")
-    parser.add_argument("--quick", action="store_true", help="50 steps, one seed: does it run?")
+    parser.add_argument("--quick", action="store_true", help="20 steps of one layer, one seed: does it run?")
     parser.add_argument("--tune", action="store_true", help="try settings on the validation split instead")
     parser.add_argument("--picture", type=Path, help="fit one model and draw its attention rows here instead")
     parser.add_argument("--out", type=Path, default=Path("runs/attention.json"), help="where the JSON goes")
     options = parser.parse_args()
     flags = os.environ.get("XLA_FLAGS", "")  # small networks: chains take the cores, not single operations
+    flags = f"--xla_backend_optimization_level=0 {flags}" if options.quick else flags
     os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {flags}"
-    num_steps, seeds = (50, SEEDS[:1]) if options.quick else (NUM_STEPS, SEEDS)
+    num_steps, seeds, num_layers = (20, SEEDS[:1], 1) if options.quick else (NUM_STEPS, SEEDS, NUM_LAYERS)
     if options.picture:
         attention_picture.draw(options.picture, num_steps)
         return
     names = [options.only] if options.only else list(TASKS)
     lines: list[dict] = []
-    for line in tune(names, num_steps) if options.tune else compare(names, num_steps, seeds):
+    for line in tune(names, num_steps) if options.tune else compare(names, num_steps, seeds, num_layers):
         lines.append(line)
         _write(options.out, lines, num_steps)
     if not options.tune:

@@ -21,7 +21,8 @@ TAGGING_PRIOR = priors.by_site(
     }
 )
 VOCABULARY, LENGTH = 1000, 24
-HELD_OUT_DIGITS, HELD_OUT_GENRE = (8, 9), "email"
+HELD_OUT_GENRE = "email"
+NUM_LAYERS = 2
 
 
 class Task(NamedTuple):
@@ -36,7 +37,7 @@ class Task(NamedTuple):
     batch_size: int
 
 
-def digits(seed: int) -> Task:
+def digits(seed: int, num_layers: int = NUM_LAYERS) -> Task:
     """Digits 0 to 7 as 16 patches; outside are the digits 8 and 9 of all parts, and the test images inverted."""
     data = datasets.digits(seed=seed)
     seen = [_rows(part, lambda part: part.targets < 8) for part in (data.train, data.validation, data.test)]
@@ -46,7 +47,7 @@ def digits(seed: int) -> Task:
 
     def model(attention: Any = "softmax", prior: Any = DIGITS_PRIOR) -> Bayesian:
         network = VisionTransformer(
-            image_size=(8, 8), patch_size=2, num_outputs=8, attention=attention, **_sizes()
+            image_size=(8, 8), patch_size=2, num_outputs=8, attention=attention, **_sizes(num_layers)
         )
         return bayesian(network, prior, likelihoods.categorical)
 
@@ -58,7 +59,7 @@ def digits(seed: int) -> Task:
     return Task("digits", train, validation, test, outside, model, 100)
 
 
-def tagging(seed: int) -> Task:
+def tagging(seed: int, num_layers: int = NUM_LAYERS) -> Task:
     """Tags of answers, newsgroups, reviews and weblogs; outside are e-mails, and sentences of film reviews."""
     corpus = datasets.ud_ewt()
     corpus = datasets.Corpus(
@@ -79,7 +80,7 @@ def tagging(seed: int) -> Task:
             num_outputs=len(data.classes),
             pooling=None,
             attention=attention,
-            **_sizes(),
+            **_sizes(num_layers),
         )
         return bayesian(network, prior, likelihoods.categorical)
 
@@ -96,8 +97,9 @@ def mask_of(inputs: Any) -> np.ndarray | None:
     return inputs["mask"] if isinstance(inputs, dict) else None
 
 
-def _sizes() -> dict[str, Any]:
-    return {"num_layers": 2, "num_heads": 2, "width": 16, "mlp_width": 32, "bias": False, "norm_gain": False}
+def _sizes(num_layers: int) -> dict[str, Any]:
+    sizes = {"num_layers": num_layers, "num_heads": 2, "width": 16, "mlp_width": 32}
+    return sizes | {"bias": False, "norm_gain": False}
 
 
 def _rows(part: Data, which: Callable[[Data], np.ndarray]) -> Data:

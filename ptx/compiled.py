@@ -12,8 +12,12 @@ from jax.core import Tracer
 _TRACING = RLock()  # NumPyro's stack of handlers belongs to the process: two threads must not trace at once
 
 
-def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stages.Compiled:
+def compiled(
+    fn: Callable, static: tuple[Hashable, ...], *args: Any, quickly: bool = False
+) -> jax.stages.Compiled:
     """`jax.jit(fn)` with `static` as its leading arguments, lowered and compiled for arguments like `args`.
+
+    What runs once is compiled `quickly`, with the least optimisation: that of a check can take longer than a fit.
 
     The cache holds the 64 programs used last, keyed by function, static values, tree structure, shapes, dtypes,
     devices and the JAX settings that change what is traced. `fn` must be a module-level function of hashable statics.
@@ -21,7 +25,7 @@ def compiled(fn: Callable, static: tuple[Hashable, ...], *args: Any) -> jax.stag
     leaves, treedef = jax.tree.flatten(args)
     signatures = tuple(_signature(leaf) for leaf in leaves)
     with _TRACING:
-        return _compile(fn, static, treedef, signatures, _settings())
+        return _compile(fn, static, treedef, signatures, quickly, _settings())
 
 
 def call(fn: Callable, *args: Any) -> Any:
@@ -46,11 +50,12 @@ def _settings() -> tuple[Any, ...]:
 
 @lru_cache(maxsize=64)
 def _compile(
-    fn: Callable, static: tuple, treedef: Any, signatures: tuple, settings: tuple
+    fn: Callable, static: tuple, treedef: Any, signatures: tuple, quickly: bool, settings: tuple
 ) -> jax.stages.Compiled:
     del settings  # part of the key only
     leaves = [
         jax.ShapeDtypeStruct(shape, dtype, sharding=sharding, weak_type=weak)
         for shape, dtype, weak, sharding in signatures
     ]
-    return jax.jit(partial(fn, *static)).lower(*jax.tree.unflatten(treedef, leaves)).compile()
+    lowered = jax.jit(partial(fn, *static)).lower(*jax.tree.unflatten(treedef, leaves))
+    return lowered.compile({"xla_backend_optimization_level": 0} if quickly else None)

@@ -65,7 +65,7 @@ def _observed(model: Callable, terms: tuple, treedef: Any, shapes: tuple, real: 
 
 def observed_values(target: Target) -> dict[str, np.ndarray]:
     """What the observed sites were observed at, on the host, rows first."""
-    values = jax.device_get(compiled(_observed_values, (), target)(target))
+    values = jax.device_get(compiled(_observed_values, (), target, quickly=True)(target))
     for site in observed_sites(target):
         if site.row_axis is not None:
             values[site.name] = np.moveaxis(values[site.name], site.row_axis, 0)

@@ -64,7 +64,7 @@ def starts(rng_key: jax.Array, target: Target, engine: Any, init: Position | Non
 
 
 def _start(target: Target, engine: Any, key: jax.Array) -> Any:
-    program = compiled(chunk.start_position, (), target, key, np.int32(0))
+    program = compiled(chunk.start_position, (), target, key, np.int32(0), quickly=True)
     position = {}
     for attempt in range(ATTEMPTS):
         position, key_state = program(target, key, np.int32(attempt))
@@ -96,7 +96,7 @@ def _finite(state: Any) -> bool:
 
 def _blame(target: Target, position: Position) -> str:
     """Which terms are not finite there."""
-    halves = compiled(_halves, (), target, position)(target, position)
+    halves = compiled(_halves, (), target, position, quickly=True)(target, position)
     terms = {f"site '{name}'": rows for name, rows in (*halves.by_row.items(), *halves.whole.items())}
     terms["the log prior"] = halves.log_prior
     flat = {name: np.ravel(values) for name, values in terms.items()}

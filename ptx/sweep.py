@@ -70,7 +70,7 @@ def rows_agree(fn: Callable, static: tuple, shared: Any, draw: Any, batch: Any) 
     """Whether `fn` gives a few rows the same values together and one by one, at one draw."""
     rows = some_rows(_length(batch))
     args = shared, draw, jax.tree.map(lambda leaf: jnp.asarray(leaf[rows]), batch)
-    return len(rows) == 1 or bool(compiled(agreement, (fn, static), *args)(*args))
+    return len(rows) == 1 or bool(compiled(agreement, (fn, static), *args, quickly=True)(*args))
 
 
 def some_rows(num_rows: int) -> np.ndarray:
