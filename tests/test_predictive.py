@@ -420,8 +420,8 @@ def test_chunks_stay_below_the_bound():
     rows = RNG.normal(size=(2000, 3)).astype(np.float32)
     peaks, compiled = [], sweep.compiled
 
-    def watched(fn, static, *args):
-        program = compiled(fn, static, *args)
+    def watched(fn, static, *args, **how):
+        program = compiled(fn, static, *args, **how)
         sizes = program.memory_analysis()
         peaks.append(sizes.temp_size_in_bytes + sizes.output_size_in_bytes)
         return program

@@ -28,8 +28,6 @@ CLASSIFIER = models.bayesian(
 SCHOOLS = ptx.Data(np.array([15.0, 10, 16, 11, 9, 11, 10, 18]), np.array([28.0, 8, -3, 7, -1, 1, 18, 12]))
 NUTS = inference.NUTS(num_draws=60, num_warmup=40, num_chains=2, max_tree_depth=3)
 LONGER = inference.NUTS(num_draws=60, num_warmup=300, num_chains=2)  # LOO needs tails without repeated draws
-    num_draws=60, num_warmup=300, num_chains=2
-)  # draws that repeat are too few for the tails of LOO
 
 
 def schools(inputs, targets=None):
