@@ -58,4 +58,4 @@ def _compile(
         for shape, dtype, weak, sharding in signatures
     ]
     lowered = jax.jit(partial(fn, *static)).lower(*jax.tree.unflatten(treedef, leaves))
-    return lowered.compile({"xla_backend_optimization_level": 0} if quickly else None)
+    return lowered.compile({"xla_backend_optimization_level": "0"} if quickly else None)

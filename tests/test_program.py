@@ -212,6 +212,15 @@ def density_of(target, position):
     return target.log_density(position)
 
 
+def test_a_program_compiled_quickly_is_kept_apart_and_computes_the_same():
+    position = {"w": jnp.arange(3.0)}
+    args = (density_of, (), ptx.lower(regression, DATA), position)
+    slowly, quickly = (ptx.compiled.compiled(*args, quickly=quickly) for quickly in (False, True))
+    assert slowly is not quickly
+    assert quickly is ptx.compiled.compiled(*args, quickly=True)
+    np.testing.assert_allclose(slowly(*args[2:]), quickly(*args[2:]), rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["NaN", "infinity"])
 def test_densities_that_are_not_finite_are_named(name):
     value = jnp.nan if name == "NaN" else -jnp.inf
