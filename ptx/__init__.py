@@ -8,10 +8,11 @@ from ptx import diagnostics, inference, models
 from ptx.data import Data
 from ptx.diagnostics import to_datatree
 from ptx.infer import infer, resume
+from ptx.lowering import lower
 from ptx.posterior import Posterior
 from ptx.predictive import Predictive, log_likelihood, predict
 from ptx.store.opened import open_run
-from ptx.target import Target, lower
+from ptx.target import Target
 from ptx.version import __version__
 
 __all__ = [

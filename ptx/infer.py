@@ -14,11 +14,12 @@ from ptx.drive import Run, lane_shapes, lane_starts, prepare, run_draws, run_ste
 from ptx.findings import empty, finish
 from ptx.inference.engine import Engine
 from ptx.kept import Kept, Memory
+from ptx.lowering import lower
 from ptx.posterior import Posterior
 from ptx.progress import display, interrupts
 from ptx.start import as_key, given
 from ptx.store import begin, data_file, files, fingerprint, manifest, read
-from ptx.target import Target, lower
+from ptx.target import Target
 
 
 def infer(

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptx.data import Data, as_data
+from ptx.lowering import lower
 from ptx.posterior import Posterior
-from ptx.target import Target, lower
+from ptx.target import Target
 
 
 def flat_draws(posterior: Posterior) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 import ptx
 from ptx import inference
-from ptx.target import lower
+from ptx.lowering import lower
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(6, 2)).astype(np.float32), RNG.normal(size=6).astype(np.float32)

@@ -15,10 +15,10 @@ from ptx.demo.tasks import FULL, QUICK, Size, Task
 from ptx.diagnostics.arviz import to_datatree
 from ptx.diagnostics.report import Report, report
 from ptx.inference import SVI
+from ptx.lowering import lower
 from ptx.posterior import Posterior
 from ptx.predictive import Predictive, predict
 from ptx.start import as_key
-from ptx.target import lower
 
 
 def demo(

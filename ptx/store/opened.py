@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from ptx.lowering import lower
 from ptx.posterior import Posterior
 from ptx.store import begin, data_file, fingerprint, layout, manifest, read
-from ptx.target import lower
 
 
 def open_run(path: str | Path, model: Any = None, data: Any = None) -> Posterior:

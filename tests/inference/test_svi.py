@@ -159,7 +159,7 @@ def test_every_guide_traces(name):
         with numpyro.plate("rows", inputs.shape[0]):
             numpyro.sample("y", dist.Normal(inputs * w.sum(), 1.0), obs=targets)
 
-    target = ptx.target.lower(single, (np.ones(4), np.ones(4)))
+    target = ptx.lower(single, (np.ones(4), np.ones(4)))
     engine = SVI(name, SMALL.get(name, ()), num_draws=1, num_particles=2)
     assert engine.check(target) == ()
 
@@ -259,7 +259,7 @@ def test_laplace_damps_a_singular_hessian_and_says_so():
 
 
 def test_laplace_without_its_last_step_has_no_spread_to_show():
-    target = ptx.target.lower(weighted_regression, blr_data())
+    target = ptx.lower(weighted_regression, blr_data())
     engine = SVI("AutoLaplaceApproximation")
     state = engine.init(jax.random.key(0), target, {"w": jnp.zeros(3)})
     assert np.isnan(engine.draw(jax.random.key(1), target, state)["w"]).all()
@@ -313,7 +313,7 @@ def test_huge_learning_rates_end_finite_or_are_reported():
 
 
 def test_it_starts_at_a_given_position():
-    target = ptx.target.lower(weighted_regression, blr_data())
+    target = ptx.lower(weighted_regression, blr_data())
     engine = SVI(guide_options=(("init_scale", 1e-3),))
     start = {"w": jnp.array([1.0, 2.0, 3.0])}
     state = engine.init(jax.random.key(0), target, start)
@@ -325,7 +325,7 @@ def test_it_starts_at_a_given_position():
 
 
 def test_no_site_reaches_a_program_outside():
-    target = ptx.target.lower(weighted_regression, blr_data())
+    target = ptx.lower(weighted_regression, blr_data())
     engine = SVI(num_particles=2)
 
     def run():
@@ -340,7 +340,7 @@ def test_no_site_reaches_a_program_outside():
 
 @pytest.mark.parametrize("num_particles", [1, 2])
 def test_no_traced_value_outlives_its_trace(num_particles):
-    target = ptx.target.lower(weighted_regression, blr_data())
+    target = ptx.lower(weighted_regression, blr_data())
     engine = SVI(num_particles=num_particles)
 
     def run(rng_key):
