@@ -127,8 +127,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="20 steps of one layer, one seed: does it run?")
     parser.add_argument("--tune", action="store_true", help="try settings on the validation split instead")
     parser.add_argument("--picture", type=Path, help="fit one model and draw its attention rows here instead")
-    parser.add_argument("--out", type=Path, default=Path("runs/attention.json"), help="where the JSON goes")
+    parser.add_argument("--out", type=Path, help="where the JSON goes; runs/attention.json, with the options in its name")
     options = parser.parse_args()
+    asked = {"tune": options.tune, "quick": options.quick, options.only: options.only}
+    out = options.out or Path("runs", "-".join(["attention", *(name for name in asked if asked[name])]) + ".json")
     flags = os.environ.get("XLA_FLAGS", "")  # small networks: chains take the cores, not single operations
     flags = f"--xla_backend_optimization_level=0 {flags}" if options.quick else flags
     os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {flags}"
@@ -140,7 +142,7 @@ def main() -> None:
     lines: list[dict] = []
     for line in tune(names, num_steps) if options.tune else compare(names, num_steps, seeds, num_layers):
         lines.append(line)
-        _write(options.out, lines, num_steps)
+        _write(out, lines, num_steps)
     if not options.tune:
         print(tables(lines))
     print({name: round(value) for name, value in _spent().items()})

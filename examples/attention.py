@@ -107,7 +107,7 @@ tiny = models.Transformer(
 rng = np.random.default_rng(0)
 data = ptx.Data(rng.normal(size=(2, 2, 4)).astype(np.float32), np.array([0, 1]))
 engine = inference.NUTS(
-    num_warmup=200, num_draws=200, num_chains=2, max_tree_depth=5, target_acceptance_rate=0.95
+    num_warmup=200, num_draws=200, num_chains=2, max_tree_depth=6, target_acceptance_rate=0.99
 )
 posterior = ptx.infer(0, model_of(tiny), data, engine, progress=False)
 tree = ptx.to_datatree(posterior)

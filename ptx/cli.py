@@ -25,7 +25,7 @@ def main(args: list[str] | None = None) -> None:
 
 DESCRIPTION = """Probabilistic programming for Bayesian transformers: one model, any inference engine.
 
-`ptx demo --quick` shows what it does in a minute; `ptx runs DIR` lists what is stored. Models of your own are written
+`ptx demo --quick` shows what it does in one to two minutes; `ptx runs DIR` lists what is stored. Models of your own are written
 in Python, see `help(ptx)`."""
 
 
@@ -43,7 +43,7 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, quick: bool = False) -> N
     Args:
         out: Folder for the results; results of an earlier demo are replaced, its stored fits are kept.
         seed: Decides every subset and random number, so two runs give the same scores.
-        quick: The digits alone, with shorter runs: about a minute.
+        quick: The digits alone, with shorter runs: one to two minutes.
     """
     _leave_cores_to_chains()
     from ptx.demo import demo as run

@@ -68,7 +68,7 @@ def table(directory: Path) -> str:
 
 def summary(directory: Path, below: Path) -> Summary:
     """What a list says of one run; a run that cannot be read is "damaged"."""
-    name = plain(str(directory.relative_to(below)))
+    name = plain(directory.resolve().name if directory == below else str(directory.relative_to(below)))
     try:
         content = read.load(directory, with_state=False).content
         engine = manifest.engine_of(content)

@@ -80,7 +80,7 @@ def test_runs_are_listed_with_state_steps_draws_and_findings(tmp_path):
         ["finished", "32/32", "12/12", "-", "0", "NUTS", "a/nuts"],
         ["finished", "5/5", "1/1", "-", "0", "MAP", "b"],
     ]
-    assert table(tmp_path / "b").splitlines()[1].split()[-1] == "."
+    assert table(tmp_path / "b").splitlines()[1].split()[-1] == "b"
 
 
 def test_no_runs_and_no_directory_are_told_apart(tmp_path):
