@@ -25,8 +25,8 @@ def main(args: list[str] | None = None) -> None:
 
 DESCRIPTION = """Probabilistic programming for Bayesian transformers: one model, any inference engine.
 
-`ptx demo --quick` shows what it does in one to two minutes; `ptx runs DIR` lists what is stored. Models of your own are written
-in Python, see `help(ptx)`."""
+`ptx demo --quick` shows what it does in one to two minutes; `ptx runs DIR` lists what is stored. Models of your own
+are written in Python, see `help(ptx)`."""
 
 
 def demo(out: Path = Path("runs/demo"), seed: int = 0, quick: bool = False) -> None:

@@ -74,20 +74,22 @@ def _observed_dims(target: Target, site: Observed) -> Dims:
 def stacked_layers(target: Target, values: dict[str, Any]) -> dict[str, Any]:
     """Draws of latents that the model names one a layer, `attention.probs.0` and so on, as one array `attention.probs`
     with the axis `layer` that its dims have; others, and arrays on disk, as they are."""
-    layers: dict[str, list[str]] = {}
-    for site in target.sites:
-        kind, _, number = site.name.rpartition(".")
-        is_layer = number.isdigit() and "layer" in dict(target.dims).get(kind, ())
-        if is_layer and isinstance(values.get(site.name), np.ndarray):
-            layers.setdefault(kind, []).append(site.name)
-    for names in layers.values():
-        names.sort(key=lambda name: int(name.rpartition(".")[2]))
-    new = {
-        kind: np.stack([values[name] for name in names], axis=2 + dict(target.dims)[kind].index("layer"))
-        for kind, names in layers.items()
-    }
-    joined = {name for names in layers.values() for name in names}
-    return {name: array for name, array in values.items() if name not in joined} | new
+    stacked = dict(values)
+    for kind, dims in target.dims:
+        numbered = [name for name in values if name.rpartition(".")[0] == kind]
+        layers = [f"{kind}.{number}" for number in range(len(numbered))]
+        if "layer" in dims and kind not in values and set(layers) == set(numbered):
+            arrays = [stacked[name] for name in layers]
+            if _stackable(arrays, len(dims)):
+                stacked = {name: array for name, array in stacked.items() if name not in layers}
+                stacked[kind] = np.stack(arrays, axis=2 + dims.index("layer"))
+    return stacked
+
+
+def _stackable(arrays: list[Any], ndim: int) -> bool:
+    """Whether draws, with their chains first, are in memory, alike, and of `ndim` axes once they are one array."""
+    in_memory = all(isinstance(array, np.ndarray) for array in arrays)
+    return in_memory and len({array.shape for array in arrays}) == 1 and arrays[0].ndim == ndim + 1
 
 
 def usable_dims(

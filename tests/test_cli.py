@@ -36,7 +36,7 @@ def test_help_of_demo_says_what_it_does_and_what_its_options_mean(capsys):
         "--quick",
         "runs/demo",
         "default: 0",
-        "about a minute",
+        "one to two minutes",
     ):
         assert words in text
 

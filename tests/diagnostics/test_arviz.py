@@ -415,3 +415,23 @@ def test_numbered_latents_of_a_model_without_layers_stay_apart():
 
     prior = quiet(0, model, (np.zeros(3), np.zeros(3)), inference.Prior(num_draws=4))
     assert {"z.0", "z.1"} <= set(ptx.to_datatree(prior, log_likelihood=False)["prior"].data_vars)
+
+
+APART = {  # sites and their shapes, dims of `w`
+    "a latent of that name": ({"w": (2, 2), "w.0": (3,)}, ("layer", "unit")),
+    "other shapes": ({"w.0": (2,), "w.1": (3,)}, ("layer", "unit")),
+    "more dims than axes": ({"w.0": (), "w.1": ()}, ("row", "unit", "layer")),
+    "a number left out": ({"w.0": (2,), "w.3": (2,)}, ("layer", "unit")),
+    "another name beside": ({"w.0": (2,), "w.out": (2,)}, ("layer", "unit")),
+    "a number in other digits": ({"w.0": (2,), "w.\N{SUPERSCRIPT TWO}": (2,)}, ("layer", "unit")),
+}
+
+
+@pytest.mark.parametrize("sites", APART)
+def test_latents_that_are_no_layers_of_one_stay_apart(sites):
+    shapes, dims = APART[sites]
+    target = SimpleNamespace(sites=[SimpleNamespace(name=name) for name in shapes], dims=(("w", dims),))
+    values = {name: RNG.normal(size=(1, 5, *shape)) for name, shape in shapes.items()}
+    stacked = stacked_layers(target, values)
+    assert set(stacked) == set(values)
+    assert all(stacked[name] is values[name] for name in values)
