@@ -127,12 +127,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="20 steps of one layer, one seed: does it run?")
     parser.add_argument("--tune", action="store_true", help="try settings on the validation split instead")
     parser.add_argument("--picture", type=Path, help="fit one model and draw its attention rows here instead")
-    parser.add_argument("--out", type=Path, help="where the JSON goes; runs/attention.json by default")
+    parser.add_argument("--out", type=Path, help="where the JSON goes; runs/attention[-OPTION...].json")
     options = parser.parse_args()
-    asked = {"tune": options.tune, "quick": options.quick, options.only: options.only}
-    out = options.out or Path(
-        "runs", "-".join(["attention", *(name for name in asked if asked[name])]) + ".json"
-    )
+    parts = ["attention", "tune" * options.tune, "quick" * options.quick, options.only or ""]
+    out = options.out or Path("runs", "-".join(filter(None, parts)) + ".json")
     flags = os.environ.get("XLA_FLAGS", "")  # small networks: chains take the cores, not single operations
     flags = f"--xla_backend_optimization_level=0 {flags}" if options.quick else flags
     os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {flags}"
